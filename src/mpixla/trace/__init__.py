@@ -1,1 +1,1 @@
-"""What the timelines say that ``MPIXLA_TRACE=directory`` has left: ``python -m mpixla.trace directory``."""
+"""Analysis of the timelines that ``MPIXLA_TRACE=directory`` has left: ``python -m mpixla.trace directory``."""

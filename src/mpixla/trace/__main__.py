@@ -1,4 +1,4 @@
-"""``python -m mpixla.trace directory``: what a job did with its time. Alone, or under mpirun, where rank 0 does it."""
+"""``python -m mpixla.trace directory``: a report on a job's time. Under mpirun, rank 0 does the work."""
 
 import sys
 from pathlib import Path
@@ -15,7 +15,7 @@ from .tables import tables
 
 
 def _report(directory: Path, merged: Path, drawn: Path | None, rows: int) -> str | None:
-    """Prints and writes it; returns None, or a sentence that says why there is no more of it."""
+    """Print the report, and write the merged timeline and the picture; return None, or a message if that fails."""
     try:
         job = read(directory)
     except FileNotFoundError as e:
@@ -39,7 +39,7 @@ def _report(directory: Path, merged: Path, drawn: Path | None, rows: int) -> str
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Does what the command line says, and returns the exit status. All ranks must call it.
+    """Run the command line, and return the exit status. All ranks must call it.
 
     Args:
         arguments: the command line, by default that of this process.

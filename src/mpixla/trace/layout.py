@@ -1,4 +1,4 @@
-"""What is where in the files that native/watch/timeline.h writes."""
+"""The layout of the files that native/watch/timeline.h writes."""
 
 from enum import IntEnum
 
@@ -24,7 +24,7 @@ HEADER = np.dtype(
 )
 
 
-# What a record is.
+# The kinds of records.
 Kind = IntEnum("Kind", "NOTHING CALL TEXT COMMUNICATOR MEMBERS SOURCES DESTS CLOCK AGREED", start=0)
 
 ANY, NOBODY, NONE = -1, -2, -3  # in place of a rank or a tag

@@ -1,6 +1,7 @@
-"""Which calls of different ranks belong together, and so who waited for whom.
+"""Matching of calls of different ranks, from which the waiting times follow.
 
-A call waits from its own beginning until the calls that it depends on have begun. The rest of its time, data moves.
+A call waits from its own beginning until the calls that it depends on have begun. The rest of its time counts as moving
+data.
 """
 
 from collections import defaultdict, deque
@@ -14,7 +15,7 @@ _SHOWN = 5  # notes on calls that do not fit together
 
 
 def match(job: Job) -> None:
-    """Says of each call of a job for how long it waited, and for whom."""
+    """Set for each call of a job how long it waited, and for which rank."""
     meetings: dict[Any, list[Call]] = defaultdict(list)  # by communicator and number
     messages: dict[Any, list[Call]] = defaultdict(list)
     for call in job.calls():
@@ -33,12 +34,12 @@ def match(job: Job) -> None:
 
 
 def _waiter(call: Call) -> Call | None:
-    """The call that waits for what this one does: of a start, the wait for it, if there was one."""
+    """Return the call that waits for this call's communication: for a start, its wait or None; otherwise the call."""
     return call.wait if call.category == "start" else call
 
 
 def _wait(waiter: Call | None, until: int, late: int, late_call: Call | None = None) -> None:
-    """A call waited for another rank, unless it has waited for one for longer."""
+    """Note that a call waited for another rank, unless a longer wait is noted; calls of NCCL are left out."""
     if waiter is None or waiter.rank == late:
         return
     if waiter.transport == "nccl" or (late_call is not None and late_call.transport == "nccl"):
@@ -49,12 +50,12 @@ def _wait(waiter: Call | None, until: int, late: int, late_call: Call | None = N
 
 
 def _depend(call: Call, other: Call) -> None:
-    """What a call does could not end before the other one had begun."""
+    """Note that a call's communication depends on the beginning of another call."""
     _wait(_waiter(call), other.ready, other.rank, other)
 
 
 def _meet(calls: list[Call], notes: list[str]) -> None:
-    """A collective call, as its ranks made it."""
+    """Set the waiting times of the calls that form one collective call; add a note if they do not fit together."""
     by_rank = {call.rank: call for call in calls}
     comm, sequence = calls[0].comm, calls[0].sequence
     if len({call.name for call in calls}) > 1 or len(by_rank) < len(calls):
@@ -94,13 +95,13 @@ def _meet(calls: list[Call], notes: list[str]) -> None:
 
 
 def _deliver(calls: list[Call]) -> None:
-    """The messages on a communicator. Those between two ranks under one tag arrive in their order."""
-    # By the rank that is to receive them, and by source and tag.
+    """Match the messages on a communicator, and set waiting times. Messages of a pair of ranks and a tag are FIFO."""
+    # By destination, then by source and tag.
     sent: dict[int, dict[tuple[int, int | None], deque[Call]]] = defaultdict(lambda: defaultdict(deque))
     for call in calls:
         if call.to is not None:
             sent[call.to][call.rank, call.sendtag].append(call)
-    receives: dict[Call, Call] = {}  # by what they got
+    receives: dict[Call, Call] = {}  # by the call that sent the message
     for call in calls:
         if call.source is None:
             continue
@@ -111,7 +112,7 @@ def _deliver(calls: list[Call]) -> None:
             receives[message] = call
             _depend(call, message)
     for call in calls:
-        if call.to is None or call.source is not None:  # a sendrecv: what it received has told
+        if call.to is None or call.source is not None:  # no send, or a sendrecv, whose wait its receive has set
             continue
         waiter, receive = _waiter(call), receives.get(call)
         if receive is None:
@@ -121,7 +122,7 @@ def _deliver(calls: list[Call]) -> None:
 
 
 def _take(sent: dict[tuple[int, int | None], deque[Call]], source: int, tag: int | None) -> Call | None:
-    """The message that a receive gets: where it takes any, that which was sent first."""
+    """Remove and return the message that a receive gets, the earliest one for wildcards; None if there is none."""
     queues = [sent[source, tag]]
     if ANY in (source, tag):
         queues = [queue for (rank, as_), queue in sent.items() if source in (ANY, rank) and tag in (ANY, as_)]
@@ -130,7 +131,7 @@ def _take(sent: dict[tuple[int, int | None], deque[Call]], source: int, tag: int
 
 
 def _stay(call: Call, late: int) -> None:
-    """A message of which nothing is known: who is in its call to the end waits for the other rank."""
+    """Set the waiting time of a call without a matching message: an unfinished one waits for the other rank."""
     waiter = _waiter(call)
     if waiter is not None and not waiter.is_over and late != ANY:
         _wait(waiter, waiter.end, late)

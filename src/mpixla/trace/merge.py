@@ -1,4 +1,4 @@
-"""One timeline of all ranks, for Perfetto and chrome://tracing: on one clock, with what was waited for."""
+"""One timeline of all ranks on one clock, with arrows for waits, for Perfetto and chrome://tracing."""
 
 import json
 from collections.abc import Iterator
@@ -8,21 +8,21 @@ from typing import Any
 from .layout import ANY
 from .read import Call, Job, Timeline
 
-# Arrows for shorter waits would hide those for the longer ones.
+# Nanoseconds: arrows for shorter waits would hide arrows for longer ones.
 _SHORTEST_ARROW = 1000
 
-# What is in the timeline as in the call.
+# Attributes of a call that the timeline has under the same names.
 _SAID = (
     *("mpi", "site", "request", "waits_for", "started_at", "dtype", "transport"),
     *("root", "items", "sequence", "sources", "thread"),
 )
 
-# What the viewers read; its times are microseconds.
+# An event as viewers read it; its times are in microseconds.
 Event = dict[str, Any]
 
 
 def _arguments(call: Call) -> Event:
-    """What the call is, without what it has none of."""
+    """Return an event's arguments: the attributes that the call has."""
     values = {
         "failed": int(call.has_failed),
         **{name: getattr(call, name) for name in _SAID},
@@ -63,7 +63,7 @@ def _slices(call: Call) -> Iterator[Event]:
 
 
 def _arrow(name: str, category: str, number: str, start: Call, end: Call, when: int) -> Iterator[Event]:
-    """From where a call begins to another one, at a time."""
+    """Yield an arrow from the beginning of one call to another call at a time."""
     arrow = {"name": name, "cat": category, "id": number}
     yield {"ph": "s", **arrow, "pid": start.rank, "tid": start.lane, "ts": start.begin / 1000}
     yield {"ph": "f", "bp": "e", **arrow, "pid": end.rank, "tid": end.lane, "ts": when / 1000}
@@ -90,7 +90,7 @@ def _rank_events(timeline: Timeline) -> Iterator[Event]:
 
 
 def merge(job: Job, file: Path) -> None:
-    """Writes the timeline of all ranks. Times begin at 0.
+    """Write the timeline of all ranks to a file. Times begin at 0.
 
     Raises:
         OSError: if the file cannot be written.

@@ -1,4 +1,4 @@
-"""A picture of a job: what each rank did when, and who waited for whom."""
+"""A picture of a job: each rank's activity over time, and the waits between ranks."""
 
 from collections import Counter
 from math import ceil
@@ -10,14 +10,14 @@ import numpy as np
 from .read import Call, Job
 from .tables import Sum, Unit, amount, total, who_waited
 
-# Time is drawn in so many steps. In one step a rank may do several things: their shares are stacked.
+# The number of time steps in the picture. Within a step the shares of a rank's activities are stacked.
 _STEPS = 1200
 _MOST_ROWS = 64
-_MOST_WORDS = 8  # ranks of a matrix that has its numbers written into it
+_MOST_WORDS = 8  # the most ranks for which the matrix shows numbers
 _MOST_ARROWS = 40
 _HALF = 0.42  # of a row's height
 
-# What a rank does: its colour and name.
+# The activities of a rank, with colour and name.
 _PARTS = {
     "outside": ("#dfe5ec", "outside of calls"),
     "moving": ("#2b6cb0", "in a call, moving"),
@@ -27,13 +27,13 @@ _PARTS = {
 
 
 def _add(share: Any, begin: float, end: float) -> None:
-    """Adds a span to the steps that it covers: how much of each."""
+    """Add to each step the share of it that a span covers."""
     first, last = int(begin), min(ceil(end), len(share))
     share[first:last] += np.diff(np.clip(np.arange(first, last + 1), begin, end))
 
 
 def _shares(calls: list[Call], time: int) -> dict[str, Any]:
-    """What part of each step a rank spent in what kind of call, as arrays of numbers from 0 to 1."""
+    """Return for each activity in calls the share of each time step that a rank spent in it, from 0 to 1."""
     shares = {part: np.zeros(_STEPS) for part in ("moving", "gpu", "waiting")}
     scale = _STEPS / max(1, time)
     for call in calls:
@@ -41,7 +41,7 @@ def _shares(calls: list[Call], time: int) -> dict[str, Any]:
         _add(shares["gpu"], call.begin * scale, call.ready * scale)
         _add(shares["waiting"], call.ready * scale, waited * scale)
         _add(shares["moving"], waited * scale, call.end * scale)
-    # Calls of several threads may overlap: the worst is seen.
+    # Calls of several threads may overlap: waiting takes precedence, then the GPU.
     room = np.ones(_STEPS)
     for part in ("waiting", "gpu", "moving"):
         shares[part] = np.minimum(shares[part], room)
@@ -73,7 +73,7 @@ def _draw_timelines(axes: Any, job: Job, ranks: list[int]) -> None:
 
 
 def _draw_arrows(axes: Any, job: Job, ranks: list[int]) -> None:
-    """From the one waited for, when it came, to the one who waited: the longest waits, if they can be told apart."""
+    """Draw the longest waits as arrows, from the rank waited for to the waiting rank, at the end of the wait."""
     rows, scale = {rank: i for i, rank in enumerate(ranks)}, Unit(job.time).nanoseconds
     waits = [call for call in job.calls() if call.late_call and call.rank in rows and call.late in rows]
     waits.sort(key=lambda call: -call.waiting)
@@ -90,7 +90,7 @@ def _draw_arrows(axes: Any, job: Job, ranks: list[int]) -> None:
 
 
 def _draw_matrix(figure: Any, axes: Any, waits: dict[tuple[int, int], Sum], ranks: list[int]) -> None:
-    """How long each rank, a row, waited for each, a column."""
+    """Draw the matrix of waiting times: a row for each waiting rank, a column for each rank waited for."""
     waited = np.array([[waits[rank, late].waiting for late in ranks] for rank in ranks])
     unit = Unit(waited.max())
     waited = waited / unit.nanoseconds
@@ -109,7 +109,7 @@ def _draw_matrix(figure: Any, axes: Any, waits: dict[tuple[int, int], Sum], rank
 
 
 def _choose_ranks(job: Job, waits: dict[tuple[int, int], Sum]) -> list[int]:
-    """Of very many ranks, the ones that the others waited for, and that waited, most."""
+    """Return the ranks to draw: all, or of too many the ranks with the longest waits on either side."""
     if job.ranks <= _MOST_ROWS:
         return list(range(job.ranks))
     weights = Counter(dict.fromkeys(job.timelines, 0))
@@ -120,7 +120,7 @@ def _choose_ranks(job: Job, waits: dict[tuple[int, int], Sum]) -> list[int]:
 
 
 def draw(job: Job, file: Path) -> str | None:
-    """Draws into a file, whose ending says the format; returns None, or a sentence that says why not."""
+    """Draw the picture into a file in the format of its suffix; return None, or a message if that fails."""
     try:
         from matplotlib.figure import Figure
         from matplotlib.patches import Patch

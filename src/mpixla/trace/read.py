@@ -1,4 +1,4 @@
-"""Timelines from files, as far as they are whole: a file of an aborted job, or a damaged one, tells what it can."""
+"""Timelines from files. All undamaged records are read, also from the file of an aborted job or a damaged file."""
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
@@ -16,7 +16,7 @@ import numpy as np
 from . import layout
 from .layout import Kind
 
-# More than any job has: what says more is damaged.
+# More ranks than any job has: a record with a greater number is damaged.
 _MOST_RANKS = 10**7
 _BLOCK = 4096
 
@@ -25,13 +25,13 @@ _KINDS_OF_PARTS = (Kind.TEXT, Kind.MEMBERS, Kind.SOURCES, Kind.DESTS)
 
 @dataclass(frozen=True, slots=True)
 class Comm:
-    """A communicator, as one of its ranks has it."""
+    """A communicator, from the timeline of one of its ranks."""
 
     name: str
-    members: tuple[int, ...]  # ranks of MPI_COMM_WORLD in its order, or NOBODY; () if the files do not say
-    group: tuple[Any, ...]  # the same for all of its ranks, and another one for every other communicator
-    position: int
-    number: int  # in the process
+    members: tuple[int, ...]  # by rank: ranks of MPI_COMM_WORLD, or NOBODY; () if the file has no members
+    group: tuple[Any, ...]  # a key of the communicator, equal on all its ranks
+    position: int  # the rank in this communicator
+    number: int  # the communicator's number in the process
     neighbours: dict[int, tuple[int, ...]]  # lists of ranks, by their kinds
 
 
@@ -42,24 +42,24 @@ class Call:
     rank: int
     comm: Comm
     begin: int
-    end: int  # of what is known, if it did not end
+    end: int  # the end of the timelines, if the call did not end
     is_over: bool
     has_failed: bool
     category: str  # "collective", "message", "start" of a request, or "wait" for one
-    meeting: str  # of a collective call: who waits for whom
-    sequence: int | None  # of a collective call in its group
+    meeting: str  # the dependences between the ranks of a collective call
+    sequence: int | None  # the number of a collective call on its communicator
     is_reverse: bool  # ranks count from the last one
     root: int | None
     to: int | None
-    sendtag: int | None  # of a call that sends a message, also to nobody
+    sendtag: int | None  # for a call that sends a message, also to MPI.PROC_NULL
     source: int | None  # or ANY
-    recvtag: int | None  # or ANY; of a call that receives a message
+    recvtag: int | None  # or ANY; for a call that receives a message
     sources: tuple[int, ...]
     sends: int  # bytes
     receives: int
     items: int | None
     request: str
-    gpu: int  # it first waited so long for the GPU
+    gpu: int  # the time of the initial wait for the GPU
     thread: int
     # Texts, "" for none:
     op: str
@@ -69,49 +69,49 @@ class Call:
     reduction: str
     waits_for: str  # the operation that it waits for
     started_at: str
-    transport: str  # of arrays of a GPU
-    # What is found when all have been read:
+    transport: str  # the transport of GPU arrays
+    # Set when the file has been read:
     lane: int = 0
-    wait: "Call | None" = None  # for the request that it starts
-    # What match.py finds:
-    waiting: int = 0  # of its time, from `ready` on
+    wait: "Call | None" = None  # the wait for the request that this call starts
+    # Set by match.py:
+    waiting: int = 0  # the part of its time, from `ready` on, in which it waits for another rank
     late: int | None = None  # the rank that it waited for
-    late_call: "Call | None" = None  # what that one called then
+    late_call: "Call | None" = None  # that rank's call
 
     @property
     def ready(self) -> int:
-        """When it had what the other ranks wait for."""
+        """The time when it began to communicate, after the wait for the GPU."""
         return min(self.begin + self.gpu, self.end)
 
     @property
     def time(self) -> int:
-        """How long it took."""
+        """The duration."""
         return self.end - self.begin
 
     @property
     def moving(self) -> int:
-        """What is left: MPI moves data, or does what it does."""
+        """The time without the waits for the GPU and for other ranks: MPI moves data, or works."""
         return max(0, self.end - self.ready - self.waiting)
 
     @property
     def name(self) -> str:
-        """The operation."""
+        """The operation's name."""
         return "wait" if self.op.startswith("wait_") else self.op
 
     @property
     def title(self) -> str:
-        """The operation, as its user calls it."""
+        """The operation in the user's words."""
         return f"wait for {self.waits_for}" if self.waits_for else self.name
 
     @property
     def line(self) -> str:
-        """The user's."""
+        """The user's line of source."""
         return self.site or "an unknown line"
 
 
 @dataclass(slots=True)
 class Timeline:
-    """What a file says."""
+    """The content of a file: the calls of one rank."""
 
     file: Path
     rank: int
@@ -119,10 +119,10 @@ class Timeline:
     host: str
     job: str
     clock: str
-    stopped: str  # why it is not complete
+    stopped: str  # the reason why it is incomplete, or ""
     readings: list[tuple[int, int, int]]  # when, ahead, round trip
     calls: list[Call]
-    damaged: int  # records that say what cannot be
+    damaged: int  # the number of damaged records
 
 
 @dataclass(slots=True)
@@ -131,11 +131,11 @@ class Job:
 
     timelines: dict[int, Timeline]  # by rank
     ranks: int
-    time: int  # from its first call to the last moment that is known
-    notes: list[str]  # what was wrong, a sentence each
+    time: int  # from its first call to the last time in the timelines
+    notes: list[str]  # problems, a sentence each
 
     def calls(self) -> Iterator[Call]:
-        """All calls, rank by rank, in the order of their beginnings."""
+        """Yield all calls, rank by rank, in the order of their beginnings."""
         for rank in sorted(self.timelines):
             yield from self.timelines[rank].calls
 
@@ -150,7 +150,7 @@ def _numbers(raw: bytearray) -> tuple[int, ...]:
 
 
 def _members(parts: tuple[int, ...], size: int) -> tuple[int, ...] | None:
-    """From the first rank, how many, and their distance, of each part; None if there are no such ranks."""
+    """Return the ranks in runs (first, count, step), ``size`` of them or none; None if the runs are invalid."""
     found: list[int] = []
     for first, count, step in zip(parts[::3], parts[1::3], parts[2::3], strict=False):
         if not 0 < count <= size - len(found):
@@ -161,7 +161,7 @@ def _members(parts: tuple[int, ...], size: int) -> tuple[int, ...] | None:
 
 
 def _rows(records: Any) -> Iterator[dict[str, Any]]:
-    """Some after the other: all at once would take much memory."""
+    """Yield records as dicts, converted in blocks, since all at once would take much memory."""
     for first in range(0, len(records), _BLOCK):
         for values in records[first : first + _BLOCK].tolist():
             yield dict(zip(records.dtype.names, values, strict=True))
@@ -172,7 +172,11 @@ _Parts = dict[tuple[int, int], bytearray]
 
 
 def _communicators(records: Any, parts: _Parts, agreed: dict[int, int]) -> dict[int, Comm]:
-    """By the number in the file. Ranks that have not agreed on a number know one by its place among its like."""
+    """Return the communicators by their numbers in the file.
+
+    The group of a communicator is its agreed number, or else its name, members and size; in either case with a counter
+    of the communicators with the same key.
+    """
     made: dict[int, Comm] = {}
     alike: Counter[Any] = Counter()
     for r in _rows(records):
@@ -189,7 +193,7 @@ def _communicators(records: Any, parts: _Parts, agreed: dict[int, int]) -> dict[
 
 def _call(rank: int, r: dict[str, Any], comms: dict[int, Comm], texts: dict[int, str]) -> Call:
     comm, is_over, to, source = comms[r["number"]], r["state"] != layout.OPEN, r["to"], r["from"]
-    # What stands for nothing is negative.
+    # Negative numbers stand for None.
     known: dict[str, Any] = {n: r[n] if r[n] >= 0 else None for n in ("sequence", "root", "to", "items")}
     said: dict[str, Any] = {name: texts[r[name]] for name in layout.TEXTS}
     return Call(
@@ -219,14 +223,16 @@ def _call(rank: int, r: dict[str, Any], comms: dict[int, Comm], texts: dict[int,
 def _calls(rank: int, records: Any, comms: dict[int, Comm], parts: _Parts) -> Iterator[Call]:
     texts = {number: _text(raw) for (kind, number), raw in parts.items() if kind == Kind.TEXT} | {0: ""}
     for row in _rows(records):
-        with suppress(LookupError, ValueError):  # it is damaged
+        with suppress(LookupError, ValueError):  # a damaged record
             yield _call(rank, row, comms, texts)
 
 
 def _give_lanes(calls: list[Call]) -> None:
-    """Each call, in the order of their beginnings, gets the first row that no other is in: XLA moves programs from
-    thread to thread."""
-    taken: list[float] = []  # until when each row is
+    """Set each call's lane, the first one that no other call occupies at that time.
+
+    Threads would not do as lanes, since XLA moves programs from thread to thread.
+    """
+    taken: list[float] = []  # by lane: the end of its last call
     for call in calls:
         call.lane = next((lane for lane, end in enumerate(taken) if end <= call.begin), len(taken))
         taken[call.lane : call.lane + 1] = [call.end if call.is_over else inf]
@@ -242,11 +248,11 @@ def _pair_requests(calls: list[Call]) -> None:
 
 
 def read_file(file: Path) -> Timeline:
-    """The timeline of a file.
+    """Read a file, and return its timeline.
 
     Raises:
         OSError: if the file cannot be read.
-        ValueError: if it is no timeline that can be read here; the message is a sentence.
+        ValueError: if it is no timeline, or one of another version; the message is a sentence.
     """
     data = file.read_bytes()
     if len(data) < layout.HEADER.itemsize or not data.startswith(layout.MAGIC + b"\0"):
@@ -272,7 +278,7 @@ def read_file(file: Path) -> Timeline:
     calls = sorted(_calls(rank, records[kinds == Kind.CALL], comms, parts), key=attrgetter("begin"))
     _give_lanes(calls)
     _pair_requests(calls)
-    # All other records are those that became something, or damaged.
+    # All other records have become communicators, readings or calls, or are damaged.
     others = int(np.isin(kinds, (Kind.NOTHING, Kind.AGREED, *_KINDS_OF_PARTS), invert=True).sum())
     damaged = others - len(comms) - len(readings) - len(calls) + any(data[start + count * layout.BYTES :])
     texts = {name: _text(header[name]) for name in ("host", "job", "clock", "stopped")}
@@ -280,12 +286,12 @@ def read_file(file: Path) -> Timeline:
 
 
 def shorten(words: list[Any]) -> str:
-    """The first of many, and how many more there are."""
+    """Return the first eight words, and the number of further ones, as a text."""
     return ", ".join(map(str, words[:8])) + (f" and {len(words) - 8} more" if len(words) > 8 else "")
 
 
 def _choose_run(timelines: list[Timeline], notes: list[str]) -> dict[int, Timeline]:
-    """A directory may have files of several runs: those of the newest, by rank."""
+    """Return the timelines of the newest run in the directory by rank; add a note about other runs."""
     newest = max(timelines, key=lambda timeline: (timeline.file.stat().st_mtime, timeline.file)).job
     others = [timeline.file.name for timeline in timelines if timeline.job != newest]
     if others:
@@ -294,14 +300,14 @@ def _choose_run(timelines: list[Timeline], notes: list[str]) -> dict[int, Timeli
 
 
 def _ahead(readings: list[tuple[int, int, int]], when: int) -> int:
-    """How far rank 0's clock is ahead: on a straight line between the readings."""
+    """Return how far rank 0's clock is ahead at a time, by linear interpolation between the readings."""
     i = min(max(bisect_right(readings, (when, 0, 0)), 1), len(readings) - 1)
     (first, low, _), (second, high, _) = readings[i - 1], readings[i]
     return low if first == second else low + (high - low) * (when - first) // (second - first)
 
 
 def _align(timelines: dict[int, Timeline], notes: list[str]) -> None:
-    """Times become those of rank 0's clock. Ranks with the same clock share what was found of it."""
+    """Convert all times to rank 0's clock. Ranks with the same clock share its readings."""
     clocks: dict[str, list[Timeline]] = defaultdict(list)
     for timeline in timelines.values():
         clocks[timeline.clock].append(timeline)
@@ -324,7 +330,7 @@ def _align(timelines: dict[int, Timeline], notes: list[str]) -> None:
 
 
 def _begin_at_zero(calls: list[Call]) -> int:
-    """Times become those from the first call on. Returns the last one: calls that did not end last until then."""
+    """Shift times so that the first call begins at 0, and return the last time, at which unfinished calls end."""
     first = min((call.begin for call in calls), default=0)
     last = max((call.end if call.is_over else call.begin for call in calls), default=first)
     for call in calls:
@@ -334,10 +340,10 @@ def _begin_at_zero(calls: list[Call]) -> int:
 
 
 def read(directory: Path) -> Job:
-    """The run whose timelines are in a directory.
+    """Read the timelines of a run from a directory, and return them as a job.
 
     Args:
-        directory: what ``MPIXLA_TRACE`` named.
+        directory: the directory that ``MPIXLA_TRACE`` named.
 
     Raises:
         FileNotFoundError: if there is no timeline in it; the message is a sentence.

@@ -1,4 +1,4 @@
-"""Where the time went: by operation, by line of the source, by rank, and who waited for whom."""
+"""Tables of a job's time: by operation, by line of the source, by rank, and by pair of waiting ranks."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
@@ -10,7 +10,7 @@ from .read import Call, Job
 
 @dataclass(slots=True)
 class Sum:
-    """Of several calls; times in nanoseconds."""
+    """The number, times and bytes of several calls; times in nanoseconds."""
 
     calls: int = 0
     time: int = 0
@@ -21,7 +21,7 @@ class Sum:
     receives: int = 0
 
     def add(self, call: Call) -> None:
-        """Counts a call in."""
+        """Add a call."""
         self.calls += 1
         self.time += call.time
         self.gpu += call.ready - call.begin
@@ -31,12 +31,12 @@ class Sum:
         self.receives += call.receives
 
     def share(self) -> str:
-        """How much of the time is waiting."""
+        """Return the share of waiting in the time, as a text."""
         return f"{100 * self.waiting / self.time:.0f} %" if self.time else "none"
 
 
 def group(calls: Iterable[Call], key: Callable[[Call], Any]) -> dict[Any, Sum]:
-    """The sums of the calls that have the same key."""
+    """Return the sum of the calls of each key."""
     sums: dict[Any, Sum] = defaultdict(Sum)
     for call in calls:
         sums[key(call)].add(call)
@@ -44,12 +44,12 @@ def group(calls: Iterable[Call], key: Callable[[Call], Any]) -> dict[Any, Sum]:
 
 
 def total(calls: Iterable[Call]) -> Sum:
-    """The sum of all of them."""
+    """Return the sum of all calls."""
     return group(calls, lambda _: None)[None]
 
 
 def who_waited(job: Job) -> dict[tuple[int, int], Sum]:
-    """By who waited and for whom."""
+    """Return the sum of the waiting calls for each pair of a waiting rank and the rank waited for."""
     waits = (call for call in job.calls() if call.late is not None)
     return group(waits, lambda call: (call.rank, call.late))
 
@@ -58,7 +58,7 @@ def who_waited(job: Job) -> dict[tuple[int, int], Sum]:
 
 
 class Unit:
-    """One for all times of a table: the largest in which the greatest of them is 1 or more."""
+    """A unit for all times of a table: the largest one in which the greatest time is at least 1."""
 
     def __init__(self, greatest: float) -> None:
         units = {"s": 10**9, "ms": 10**6, "us": 10**3}
@@ -66,12 +66,12 @@ class Unit:
         self.nanoseconds = units[self.name]
 
     def __call__(self, nanoseconds: int) -> str:
-        """The time, without the unit."""
+        """Return a time in this unit as a text, without the unit."""
         return f"{nanoseconds / self.nanoseconds:.3f}"
 
 
 def amount(count: int) -> str:
-    """Bytes in words."""
+    """Return a number of bytes as a text with a binary unit."""
     value, unit = float(count), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB", "PiB"):
         if value < 1024:
@@ -81,7 +81,7 @@ def amount(count: int) -> str:
 
 
 def _table(title: str, heads: list[str], rows: list[list[str]], words: int, most: int) -> str:
-    """Columns: the first `words` to the left, numbers to the right."""
+    """Return a table as text, its first ``words`` columns aligned left, the others right."""
     shown, left_out = rows[:most], len(rows) - most
     widths = [max(map(len, column)) for column in zip(heads, *shown, strict=True)]
     sides = [str.ljust] * words + [str.rjust] * (len(heads) - words)
@@ -107,7 +107,7 @@ def _ranks(job: Job, unit: Unit, most: int) -> str:
     sums = group(job.calls(), lambda call: call.rank)
     caused = group(job.calls(), lambda call: call.late)
     rows = []
-    # Who held the others up comes first.
+    # The rank for which the others waited longest comes first.
     for rank in sorted(job.timelines, key=lambda rank: (-caused[rank].waiting, -sums[rank].time, rank)):
         s = sums[rank]
         values = [max(0, job.time - s.time), s.time, s.waiting, s.moving, caused[rank].waiting]
@@ -131,7 +131,7 @@ def _who(job: Job, unit: Unit, most: int) -> str:
 
 
 def tables(job: Job, most: int) -> str:
-    """All tables as text, the worst first, with at most so many rows each."""
+    """Return all tables as text, each sorted by descending time, with at most ``most`` rows."""
     calls = list(job.calls())
     whole = total(calls)
     unit = Unit(max(whole.time, job.time))
