@@ -1,1 +1,1 @@
-"""What sees, and what ends."""
+"""Reporting and process exit: call sites, time limits, timelines, aborting the job."""

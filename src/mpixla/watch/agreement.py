@@ -1,6 +1,7 @@
-"""What all ranks must agree on, however their environments differ: by one exchange, when mpixla is imported.
+"""Settings on which all ranks agree although their environments may differ, by one allgather at the import of mpixla.
 
-Each part has a wish, and begins with those of all ranks, in the order of the ranks. The small parts are here.
+Each part has a function for this rank's wish, and one that begins with the wishes of all ranks, in their order. The
+small parts are here.
 """
 
 import os
@@ -14,13 +15,13 @@ from ..mpi.comm import channel_of_reports, comm_of, own_comm
 from ..mpi.mpi import MPI
 from . import timeline, timeout
 
-# What MPIXLA_CHECK may say, and how the C library calls it (native/check/check.h).
+# Values of MPIXLA_CHECK, and the C library's modes (native/check/check.h).
 _CHECKS = {"": "first"} | dict.fromkeys(settings.OFF, "off") | dict.fromkeys(settings.ON, "lines")
 _CHECKS |= {"lines": "lines", "calls": "calls"}
 
 _PROGRESS = "MPIXLA_PROGRESS"
-# Between two calls of MPI by its thread (native/mpi/progress.c). The buffers of a connection last longer, and each call
-# takes its time from what computes.
+# Interval between two calls of MPI by the progress thread (native/mpi/progress.c). The buffers of a connection last
+# longer, and each call takes time from the threads that compute.
 _NANOSECONDS = 1_000_000
 
 
@@ -29,7 +30,12 @@ def _wish_checks() -> str | None:
 
 
 def _begin_checks(modes: Sequence[str | None]) -> None:
-    """Sets how much is compared: without a word of the environment, the first calls. All ranks refuse what one does."""
+    """Set the checks between the ranks; by default the first calls are compared.
+
+    Raises:
+        ValueError: on all ranks, if ``MPIXLA_CHECK`` has no valid value on one of them.
+        RuntimeError: if the value differs between the ranks.
+    """
     given, mode = os.environ.get(settings.CHECK, "").lower(), modes[0]
     if None in modes:
         raise ValueError(
@@ -48,23 +54,27 @@ def _begin_checks(modes: Sequence[str | None]) -> None:
 
 
 def _wish_local() -> bool:
-    """Return whether this rank lets calls bypass MPI: not where a tool, which may be on this rank alone, wants them."""
+    """Return whether calls may bypass MPI on this rank: by default, unless a tool intercepts MPI's calls."""
     return settings.is_on("MPIXLA_LOCAL", otherwise=not native.lib.mpixla_mpi_tool())
 
 
 def _begin_local(wishes: Sequence[bool]) -> None:
-    """Collective calls of ranks of one host go through memory that they share (native/local), if no rank refuses."""
+    """Let collective calls of ranks of one host use shared memory (native/local), if all ranks agree."""
     if all(wishes):
         native.lib.mpixla_local_start()
 
 
 def _wish_progress() -> bool:
-    """Whether it is to be found out if some ranks are on another host: what this rank does depends on it."""
+    """Return whether ``MPIXLA_PROGRESS`` is unset, so that the progress thread depends on the number of hosts."""
     return not os.environ.get(_PROGRESS)
 
 
 def _begin_progress(wishes: Sequence[bool]) -> None:
-    """Starts the thread by which messages move while programs compute: if asked for, or where it pays and may be."""
+    """Start MPI's progress thread if the user asks for it, or by default if there are several hosts.
+
+    Raises:
+        RuntimeError: if the user asks for it without ``MPI_THREAD_MULTIPLE``.
+    """
     pays = len(wishes) > 1 and any(wishes)
     if pays:
         with limited():
@@ -80,7 +90,7 @@ def _begin_progress(wishes: Sequence[bool]) -> None:
         )
 
 
-# They begin in this order.
+# The parts, in the order in which they begin.
 _PARTS: Sequence[tuple[Callable[[], Any], Callable[[Sequence[Any]], None]]] = (
     (timeout.wish, timeout.begin),
     (_wish_checks, _begin_checks),
@@ -92,7 +102,7 @@ _PARTS: Sequence[tuple[Callable[[], Any], Callable[[Sequence[Any]], None]]] = (
 
 
 def settle() -> None:
-    """Lets the parts begin, which refuse what they cannot have. All ranks must call it."""
+    """Exchange the wishes of all ranks, and begin each part, which raises if it cannot. All ranks must call it."""
     mine = [settings.asks_for_reports(), *(wish() for wish, _ in _PARTS)]
     reports, *wishes = zip(*own_comm().allgather(mine), strict=True)
     settings.reports = any(reports)

@@ -1,4 +1,4 @@
-"""The end of a process: what still runs is waited for, and a rank that fails takes the job down."""
+"""The end of a process: it waits for running programs, and aborts the job if this rank has failed."""
 
 import atexit
 import ctypes
@@ -28,17 +28,17 @@ _previous_hook = sys.excepthook
 _aborts = settings.aborts_job()
 _is_ending = False
 
-# Seconds in which the rank that has spoken for this one ends the job.
+# Seconds that this rank waits for the rank that has printed the same message to abort the job.
 _PATIENCE = 2.0
 
 
 def install() -> None:
-    """Registers the exit handler and, unless ``MPIXLA_ABORT=0``, what ends the job when this rank fails."""
+    """Register the exit handler and, unless ``MPIXLA_ABORT=0``, the exception hook that aborts the job."""
     # Handlers run in reverse order of registration: ours before JAX's own, and before mpi4py finalizes MPI.
     atexit.register(_end_process)
     output.start_flushing()
     os.register_at_fork(after_in_child=_begin_fork)
-    # Threads that call JAX have a state of Python's; those of XLA have none.
+    # Threads that call JAX have a Python thread state; XLA's threads have none.
     thread_of_python = ctypes.cast(ctypes.pythonapi.PyGILState_GetThisThreadState, ctypes.c_void_p)
     native.lib.mpixla_failures_raised_on(thread_of_python)
     if _aborts:
@@ -50,9 +50,8 @@ def _tell_once(did: str, more: str, then_by_all: str | None = None) -> alike.Tol
     return alike.tell(world.Get_rank(), world.Get_size(), speaker.say, did, _ABORTED, more, then_by_all)
 
 
-# A forked process. JAX's threads are not in it, and MPI knows nothing of it: were it to end as its parent does, JAX
-# would crash, and mpi4py would call MPI_Finalize, which hangs or takes the job down. So it ends at once, as those of
-# multiprocessing do.
+# A forked process has neither JAX's threads nor MPI. If it ended as its parent does, JAX would crash, and mpi4py would
+# call MPI_Finalize, which hangs or aborts the job. So it ends at once, as processes of multiprocessing do.
 
 
 def _begin_fork() -> None:
@@ -64,7 +63,7 @@ def _begin_fork() -> None:
 
 
 def _end_fork(before: BaseException | None) -> NoReturn:
-    """End a forked process, with status 1 if Python has noted an exception since: it notes none of sys.exit."""
+    """End a forked process, with status 1 after an uncaught exception since the fork; sys.exit does not count."""
     output.flush()
     exit_at_once(int(getattr(sys, "last_value", None) is not before))
 
@@ -74,7 +73,7 @@ def _is_interactive() -> bool:
 
 
 def can_abort() -> bool:
-    """Return whether this rank is to end the job when it fails: others may wait for it, and nobody types here."""
+    """Return whether this rank aborts the job when it fails: others may wait, and the session is not interactive."""
     return _aborts and not _is_interactive() and not MPI.Is_finalized() and others_may_wait()
 
 
@@ -82,18 +81,18 @@ _ABORTED = ", so the whole job is aborted. Set MPIXLA_ABORT=0 to let the other r
 
 
 def end_job(did: str, more: str = "", status: int = 1) -> NoReturn:
-    """Ends all ranks: they may be waiting for this one."""
+    """Print why this rank has ended, once for all ranks with the same message, and abort the job."""
     abort.limit_end(status)
     _end_told(_tell_once(did, more), status)
 
 
 def _end_told(told: alike.Told, status: int) -> NoReturn:
-    # Each MPI prints something for each rank that aborts. That is the one that has spoken, if it is still there.
+    # MPI prints a message for each rank that aborts, so only the rank that has printed ours aborts, if it still runs.
     abort.end_all_ranks(status, 0.0 if told.here else _PATIENCE)
 
 
 def replace_printing(replace: Callable[[Any], Any]) -> None:
-    """Replaces the hook that prints an uncaught exception, before the job ends, by what ``replace`` makes of it."""
+    """Replace the hook that prints an uncaught exception by the result of ``replace`` for that hook."""
     global _previous_hook
     if _aborts:
         _previous_hook = replace(_previous_hook)
@@ -102,7 +101,7 @@ def replace_printing(replace: Callable[[Any], Any]) -> None:
 
 
 def program_exits(code: Any) -> None:
-    """Ends all ranks, where a program that mpixla runs has ended by sys.exit with a status that is not 0."""
+    """Abort the job if a program that mpixla runs has called sys.exit with a status other than 0."""
     status = status_of(code)
     text = "" if isinstance(code, int) else str(code)
     if status and can_abort():
@@ -111,21 +110,21 @@ def program_exits(code: Any) -> None:
 
 
 def program_fails(kind: type[BaseException]) -> None:
-    """Ends all ranks, where it has ended with an exception, which is printed, while it imported mpixla."""
+    """Abort the job after an uncaught exception during the import of mpixla, which is printed already."""
     if can_abort():
         _abort_unless_all(f"ended with an uncaught {kind.__name__} while importing mpixla")
         sys.last_traceback = None  # it is not lost (below)
 
 
 def _abort_unless_all(did: str, more: str = "", status: int = 1) -> None:
-    """As where a command line is wrong: nobody waits."""
+    """Print why this rank has ended, and abort the job unless all ranks end alike, such as after a usage error."""
     told = _tell_once(did, more, ".")
     if not told.by_all:
         _end_told(told, status)
 
 
 class _Heard:
-    """Standard error, but what this thread writes is heard, and kept back or not."""
+    """Standard error that also records the output of this thread, and withholds it if ``keeps`` is set."""
 
     def __init__(self, keeps: bool) -> None:
         self.stream, self.keeps, self.text, self._thread = sys.stderr, keeps, "", threading.get_ident()
@@ -142,7 +141,11 @@ class _Heard:
 
 
 def printed_by(hook: Callable[..., Any], value: BaseException | None, *arguments: Any) -> str:
-    """What Python's own hook prints. Another prints at once: it may end the job itself. Or nothing, as pytest's."""
+    """Call an exception hook, and return its output if it is Python's default hook, or "" if another hook has printed.
+
+    Another hook prints at once, since it may end the job itself. If it prints nothing, as pytest's does, or fails, the
+    exception's traceback is returned.
+    """
     own = hook in (sys.__excepthook__, threading.__excepthook__) or getattr(hook, "only_prints", False)
     sys.stderr = heard = _Heard(own)
     failure = ""
@@ -158,7 +161,7 @@ def printed_by(hook: Callable[..., Any], value: BaseException | None, *arguments
 
 
 def _has_ended_it(trace: TracebackType | None) -> bool:
-    """Whether the exception has left the program's outermost frame. ``code`` and others call hooks for what has not."""
+    """Return whether an exception has left the program's outermost frame; ``code`` calls hooks before that."""
     return trace is not None and trace.tb_frame.f_back is None
 
 
@@ -169,18 +172,18 @@ def _abort_job(kind: type[BaseException], value: BaseException, trace: Traceback
 
 
 def note_exception(text: str) -> None:
-    """Notes that a failure with this text became an exception."""
+    """Note that a failed call with this text has become an exception."""
     if not _is_ending:
         native.lib.mpixla_failures_seen(text.encode(errors="replace"))
 
 
-# Has JAX forget the programs that failed (hooks/tokens.py).
+# Drops JAX's tokens of failed programs (set by hooks/tokens.py).
 forget_failures: Callable[[], None] | None = None
 
 
 def _wait_for_programs() -> bool:
-    """Waits for the programs that this process has dispatched, before MPI is finalized; False: a GPU has failed."""
-    # A failure becomes an exception here if nobody has looked at it, and also if somebody has: the C library knows.
+    """Wait for all programs that this process has dispatched; return False if a GPU has failed."""
+    # A failure becomes an exception here even if the program has seen it before: the C library knows whether it has.
     # Programs run in the order of their dispatch (ARCHITECTURE.md, "Order"), so the last one waits for all.
     try:
         jax.block_until_ready(jax.jit(jnp.negative)(jnp.zeros(())))
@@ -188,7 +191,7 @@ def _wait_for_programs() -> bool:
     except Exception:
         if forget_failures is not None:
             forget_failures()
-    # Threads of the user's have an order of their own; what they dispatched may still be inside MPI.
+    # The user's threads have orders of their own; their programs may still be inside MPI.
     while native.lib.mpixla_calls_in_flight():
         time.sleep(0.001)
     native.lib.mpixla_check_end()
@@ -199,14 +202,14 @@ def _wait_for_programs() -> bool:
     return False
 
 
-# What is called at the end, when all programs of this process have run and MPI can still be used.
+# Callbacks at exit, when all programs of this process have run and MPI can still be used.
 when_done: list[Callable[[], None]] = []
 
 
 def _refuse_lost_exception() -> None:
-    """Ends all ranks if the program put a hook in the place of ours: Python notes an exception before it calls it."""
+    """Abort the job after an uncaught exception if the program has replaced our exception hook."""
     if _has_ended_it(getattr(sys, "last_traceback", None)) and can_abort():
-        last = "".join(traceback.format_exception_only(sys.last_value))  # of what the hook may have printed, or not
+        last = "".join(traceback.format_exception_only(sys.last_value))  # in case the hook has not printed it
         end_job(f"ended with an uncaught {type(sys.last_value).__name__}", last)
 
 
@@ -226,6 +229,6 @@ def _end_process() -> None:
             end_job("ended with a failed call that nobody has looked at (above)")
         is_well = False
     native.lib.mpixla_timeout_stop()
-    # MPI, where mpi4py will not: some MPIs end the other ranks, silently and with status 0, for one that ends without.
+    # Finalizes MPI if mpi4py will not: some MPIs end the other ranks, silently and with status 0, if one rank does not.
     native.lib.mpixla_end_last(not is_well)
     output.stop_flushing()

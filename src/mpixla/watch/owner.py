@@ -1,6 +1,6 @@
-"""Watch more of a process that mpixla owns: ``python -m mpixla run``, ``mpixla.compat`` and ``mpixla.distributed``.
+"""Hooks in a process that mpixla owns: ``python -m mpixla run``, ``mpixla.compat`` and ``mpixla.distributed``.
 
-A process that imports mpixla is left as it is in all this (docs/guest.md).
+A process that only imports mpixla gets none of them (docs/guest.md).
 """
 
 import os
@@ -21,7 +21,7 @@ _previous_hook = threading.excepthook
 
 
 def install() -> None:
-    """Replace what Python leaves no other way to hear of. All ranks of ``python -m mpixla run`` must call this."""
+    """Install hooks for failed threads, ``os._exit`` and SIGINT. All ranks of ``python -m mpixla run`` must call it."""
     if os._exit is not exit_at_once:
         return
     aborts = settings.aborts_job()
@@ -36,7 +36,7 @@ def install() -> None:
 
 
 def _share_file() -> None:
-    """Open the file by which the ranks of a host say the same once."""
+    """Open the file through which ranks of a host print the same message once (base/alike.py)."""
     comm = own_comm()
     if comm.Get_size() > 1:
         name = comm.bcast(secrets.token_hex(8))
@@ -46,12 +46,12 @@ def _share_file() -> None:
 
 
 def _end_job_from_thread(args: threading.ExceptHookArgs) -> None:
-    """Print an exception that has ended a thread, and end the job if Python waits for the thread at its end.
+    """Print an exception that has ended a thread, and abort the job if the thread is not a daemon.
 
-    Once the main thread has ended, much fails in threads that would not before, and nobody waits for this rank.
+    The job goes on once the main thread has ended: threads then fail for other reasons, and no rank waits for this one.
     """
     thread = args.thread
-    is_failure = not issubclass(args.exc_type, SystemExit)  # which ends the thread
+    is_failure = not issubclass(args.exc_type, SystemExit)  # SystemExit merely ends the thread
     if is_failure and thread and not thread.daemon and threading.main_thread().is_alive() and can_abort():
         text = printed_by(_previous_hook, args.exc_value, args)
         end_job(f": uncaught {args.exc_type.__name__} in thread {thread.name}", text)
@@ -59,7 +59,7 @@ def _end_job_from_thread(args: threading.ExceptHookArgs) -> None:
 
 
 def _end_job_or_exit(status: int) -> NoReturn:
-    """``os._exit``, which no exit handler hears of: some MPIs then end the other ranks, silently and with status 0."""
+    """Abort the job in place of ``os._exit``, or exit if no rank waits: some MPIs would end others with status 0."""
     if can_abort():
         caller = sys._getframe(1)
         end_job(

@@ -1,8 +1,8 @@
 """Sites: the lines of the user's source that calls come from, so that reports can name them.
 
-A traced call carries its site as a number in the program; the C library is told what the number stands for
-(native/call/site.h). It is made of the file's name, the function, and the line within it: so it is the same on every
-rank and in every run, and does not change when lines before the function do.
+A traced call carries its site as a number in the program, for which the C library gets the text (native/call/site.h).
+The number is a hash of the file's name, the function, and the line within the function: so it is the same on every rank
+and in every run, and does not change if lines before the function do.
 """
 
 import contextlib
@@ -24,13 +24,13 @@ from ..base import settings
 from ..base.required import is_user_filename, register_exclusion
 from ..mpi import native
 
-# Eager calls of one kind share a program, wherever they stand, which takes the line from the thread that calls it. XLA
-# runs it in another one, where the line is not known, if something else is not done yet. So a thread's first calls,
-# which are compared between the ranks, wait for their operands; and where reports are asked for, each line has a
-# program of its own (`settings.reports`).
+# Eager calls of one kind share a program, which takes its site from the thread that runs it. If the operands are not
+# ready, XLA runs it in another thread, where the site is not known. So a thread's first calls, which are compared
+# between the ranks, wait for their operands; and if a rank asks for reports, each line has a program of its own
+# (`settings.reports`).
 _OF_THREAD = -1  # as include/mpixla.h has it
 _first_calls = native.lib.mpixla_check_first_calls()
-# Files and lines that are remembered. Each cell of a notebook is a file.
+# The size of the caches of files and lines. Each cell of a notebook is a file.
 _LIMIT = 4096
 
 register_exclusion(str(Path(__file__).parents[1]) + os.sep)
@@ -38,21 +38,21 @@ register_exclusion(str(Path(__file__).parents[1]) + os.sep)
 
 class _Part(threading.local):
     text = ""
-    is_eager = False  # the program that is lowered
+    is_eager = False  # True while a shared program of eager calls is lowered
     calls = 0
-    told: tuple[str, int, int, str] | None = None  # the caller that the C library knows
+    told: tuple[str, int, int, str] | None = None  # the caller that the C library has for this thread
 
 
 _part = _Part()
 _is_users_file = functools.lru_cache(_LIMIT)(is_user_filename)
 _INSTALLED = tuple(sysconfig.get_path(name) + os.sep for name in ("purelib", "platlib"))
 _SCOPE = re.compile(r"mpi\[([^\]]*)\]")
-REVERSE = "in reverse mode"  # the part of a call that its transpose is
+REVERSE = "in reverse mode"  # the part of a call that is its transpose
 
 
 @contextlib.contextmanager
 def part(text: str) -> Iterator[None]:
-    """Says in a site which part of a call on a pytree it is, such as "leaf 2 of 3"."""
+    """Add the part of a call on a pytree, such as "leaf 2 of 3", to the sites of calls in the body."""
     before, _part.text = _part.text, text
     try:
         with jax.named_scope(f"mpi[{text}]"):
@@ -63,7 +63,7 @@ def part(text: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def shared(is_eager: bool) -> Iterator[None]:
-    """Says whether what is lowered inside is an eager call, which other lines will make as well."""
+    """Mark programs that are lowered in the body as eager calls, whose program other lines share."""
     before, _part.is_eager = _part.is_eager, is_eager and not settings.reports
     try:
         yield
@@ -76,30 +76,30 @@ _NO_NAME = re.compile(r"[^\w.,-]")
 
 
 def as_name(text: str) -> str:
-    """Makes of a text one that may stand in a part: in the scopes of JAX, and between the marks of this file."""
+    """Return a text with all characters replaced that JAX's scopes or this file's separators do not allow in a part."""
     return _NO_NAME.sub("_", text)
 
 
 def of_packed(text: str, parts: Sequence[Any]) -> str:
-    """A text for ``part``, of what travels as one array, which must be the same parts on all ranks."""
+    """Return a text for ``part`` of arrays that are packed into one, whose parts must be the same on all ranks."""
     first, rest = parts[:8], parts[8:]
     more = f" and {len(rest)} more ({f'{number_of(repr(rest).encode()):016x}'[-8:]})" if rest else ""
     return text + _PACKED + ", ".join(map(str, first)) + more
 
 
 def packed_of_caller() -> str:
-    """What the operation that is being called has packed, which its program says; "" for one array as it is."""
+    """Return the packed parts of the operation that is being called; "" for a single array."""
     return _part.text.partition(_PACKED)[2]
 
 
 def packed_of_lowering(ctx: Any) -> dict[str, int]:
-    """The attribute of a call that is lowered by which ranks compare its parts; nothing for a call that has none."""
+    """Return the attribute by which ranks compare the packed parts of the call that is lowered; {} if it has none."""
     parts = _note(ctx)[0].partition(_PACKED)[2]
     return {native.PACKED: number_of(parts.encode())} if parts else {}
 
 
 def _note(ctx: Any) -> tuple[str, str]:
-    """Which part a call that is lowered is, and whether in reverse mode."""
+    """Return the part of the call that is lowered, and ``REVERSE`` in reverse mode; "" for either if it is absent."""
     scopes = _SCOPE.findall(str(ctx.name_stack)) or [_part.text]
     parts = [x for x in scopes if x != REVERSE]
     return parts[-1] if parts else "", REVERSE if REVERSE in scopes else ""
@@ -118,7 +118,7 @@ class _Line(NamedTuple):
         return cls(code.co_filename, code.co_qualname, code.co_firstlineno, line)
 
     def name(self, first: int) -> str:
-        """It by its file's name and the function, counted from this line."""
+        """Return the line as file, function, and number relative to ``first``."""
         return f"{os.path.basename(self.file)}:{self.function}:{self.line - first}"
 
 
@@ -126,13 +126,13 @@ _lines: dict[int, _Line] = {}
 
 
 def number_of(name: bytes) -> int:
-    """A number that stands for a name, the same on every rank and in every run."""
+    """Return a 63-bit hash of a name, never 0, which is the same on every rank and in every run."""
     return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "big") >> 1 or 1
 
 
 @functools.lru_cache(_LIMIT)
 def _number(line: _Line, note: str, caller: _Line | None = None) -> int:
-    # Functions of one name in one file, lambdas above all, are told apart by where they stand.
+    # Functions of one name in one file, lambdas above all, are distinguished by their absolute lines.
     behind = f"{note}:{caller.name(caller.first_line)}" if caller else note
     for first in (0 if line.function.endswith("<lambda>") else line.first_line, 0):
         number = number_of(f"{line.name(first)}:{behind}".encode(errors="surrogateescape"))
@@ -143,7 +143,7 @@ def _number(line: _Line, note: str, caller: _Line | None = None) -> int:
 
 
 def short_name(file: str) -> str:
-    """A file as people name it: from the current directory, if it is below."""
+    """Return a file's path, relative to the current directory if the file is below it."""
     with contextlib.suppress(ValueError, OSError):
         return str(Path(file).relative_to(Path.cwd()))
     return file
@@ -156,7 +156,7 @@ def _text(line: _Line, note: str, caller: _Line | None) -> str:
 
 
 def _frames_of(traceback: Any) -> Iterator[tuple[CodeType, int]]:
-    """The functions of a traceback as JAX keeps it for a traced call, and the lines in them, the innermost first."""
+    """Yield the code and line of each frame in JAX's traceback of a traced call, the innermost frame first."""
     if traceback is not None:
         for code, instruction in zip(*traceback.raw_frames(), strict=True):
             yield code, traceback.code_addr2line(code, instruction)
@@ -170,15 +170,15 @@ def _line_of_caller() -> _Line | None:
 
 
 def of_lowering(ctx: Any) -> int | str:
-    """The site of the call that is lowered: a number; in a program that other processes will run, with its text."""
+    """Return the site of the call that is lowered: a number; in a program for export, a string with its text, too."""
     if _part.is_eager:
         return _OF_THREAD
     users = (_Line.of(code, line) for code, line in _frames_of(ctx.traceback) if _is_users_file(code.co_filename))
-    # Where mpixla traces itself, for an eager call, the user's line is that which waits for the program.
+    # If mpixla itself traces, for an eager call, the user's line is the one that waits for the program.
     line = next(users, None) or _line_of_caller()
     if line is None:
         return 0
-    # Of a derivative that a library defines JAX has the library's line alone.
+    # A line in an installed library gets its caller's line, too; in a library's derivative rule JAX has no caller.
     caller = None
     if line.file.startswith(_INSTALLED):
         caller = next((user for user in users if not user.file.startswith(_INSTALLED)), None)
@@ -188,7 +188,7 @@ def of_lowering(ctx: Any) -> int | str:
 
 
 def of_caller() -> int:
-    """The site of the operation that is being called."""
+    """Return the site of the operation that is being called; 0 if no frame is the user's."""
     line = _line_of_caller()
     return 0 if line is None else _number(line, _part.text)
 
@@ -197,11 +197,11 @@ _told: dict[tuple[str, int, int, str], int] = {}
 
 
 def tell_caller(operands: Sequence[Any]) -> None:
-    """Says which line makes the eager call of these operands that follows in this thread."""
+    """Pass the site of the eager call that follows in this thread to the C library; its first calls await operands."""
     part = _part
     if part.calls < _first_calls:
         part.calls += 1
-        # A deleted array is refused by the program, in JAX's words.
+        # A deleted array is left to the program, which JAX refuses with its own message.
         jax.block_until_ready([x for x in operands if not (isinstance(x, jax.Array) and x.is_deleted())])
     frame: Any = sys._getframe(1)
     while not _is_users_file(frame.f_code.co_filename):

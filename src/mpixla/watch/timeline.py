@@ -1,4 +1,4 @@
-"""MPIXLA_TRACE: each rank writes what it calls into a file of its own (native/watch/trace.h)."""
+"""MPIXLA_TRACE: each rank writes its calls into a file of its own (native/watch/trace.h)."""
 
 import ctypes
 import os
@@ -13,7 +13,7 @@ from ..mpi.mpi import MPI
 
 _LIMIT = "MPIXLA_TRACE_LIMIT"
 _LIMIT_MIB = 256
-# At the end the other ranks may be gone, or far from it.
+# The time limit for the last comparison of clocks: other ranks may have ended, or may still run for long.
 _SECONDS = 2.0
 
 _now = native.lib.mpixla_trace_now
@@ -22,12 +22,16 @@ _comparing: list[int] = []  # the first rank of each further host
 
 
 def wish() -> tuple[bool, str, str]:
-    """Whether this rank is to write a timeline: others need not. A name for the job, and whose clock this rank has."""
+    """Return whether this rank writes a timeline, a name for the job, and an identifier of this rank's clock."""
     return settings.is_on(settings.TRACE), f"{time.time_ns():x}-{os.getpid():x}", clock.host("time")
 
 
 def begin(wishes: Sequence[tuple[bool, str, str]]) -> None:
-    """Begins to trace if the environment says so, on one rank at least. All ranks refuse if one cannot write."""
+    """Begin to trace on the ranks whose environment asks for it.
+
+    Raises:
+        ImportError: on all ranks, if one of them cannot write.
+    """
     global _comm
     traces, jobs, clocks = zip(*wishes, strict=True)
     if not any(traces):
@@ -47,10 +51,10 @@ def begin(wishes: Sequence[tuple[bool, str, str]]) -> None:
 
 
 def _start(ranks: int, job: str, host: str) -> str | None:
-    """Returns what was wrong, and what to do."""
+    """Start this rank's timeline; return None, or a message with the failure and the remedy."""
     way_out = f"Name a directory that every rank can write to, or unset {settings.TRACE}."
     directory = os.path.abspath(os.environ[settings.TRACE])
-    if MPI.Comm.Get_parent() != MPI.COMM_NULL:  # its ranks count from 0, as those that have spawned it
+    if MPI.Comm.Get_parent() != MPI.COMM_NULL:  # spawned ranks count from 0, like their parents
         directory = os.path.join(directory, f"spawned-{job}")
     try:
         os.makedirs(directory, exist_ok=True)
@@ -83,7 +87,7 @@ def _note_clock(reading: clock.Reading | None) -> None:
 
 
 def end_timeline() -> None:
-    """Ends the timeline, when no call is under way."""
+    """End the timeline. No call may be in progress."""
     if _comparing and not MPI.Is_finalized():
         _note_clock(clock.compare(_comm, _comparing, _now, _SECONDS))
-    native.lib.mpixla_trace_end()  # what was left out has been told
+    native.lib.mpixla_trace_end()  # omissions have been reported already

@@ -1,4 +1,4 @@
-"""Ranks that wait, and the time limit, ``MPIXLA_TIMEOUT``: what native/watch/deadline.c needs of Python."""
+"""Reports of waiting ranks and the time limit, ``MPIXLA_TIMEOUT``: the Python part of native/watch/deadline.c."""
 
 import linecache
 import os
@@ -17,20 +17,24 @@ from ..mpi.comm import channel_of_reports
 from ..mpi.mpi import MPI
 from .sites import short_name
 
-_LINES = 8  # of a thread
-_WORD = 60.0  # seconds after which a wait is told, where there is no limit, and looked at again
-# What ranks ask for that do not name a time; the greatest of all ranks counts.
+_LINES = 8  # the most lines of a thread in a report
+_WORD = 60.0  # seconds after which a wait is reported if there is no limit, and checked again
+# Wishes of ranks without a time; the greatest wish of all ranks counts.
 _BAD, _OFF, _UNSET = -1.0, 0.0, 1e-9
 
 
 def wish() -> tuple[float, tuple[str, str, int]]:
-    """The time that this rank asks for, and its process as others see it (``mpixla_process``)."""
+    """Return this rank's time limit in seconds, and the description of its process (``mpixla_process``)."""
     wanted = settings.time_limit(otherwise=_UNSET)
     return _BAD if wanted is None else wanted, (clock.host("pid"), platform.node() or "an unnamed host", os.getpid())
 
 
 def begin(wishes: Sequence[tuple[float, tuple[str, str, int]]]) -> None:
-    """Starts what watches the calls, unless no rank wants it. All ranks refuse what is no time on one of them."""
+    """Start the thread that watches calls, unless no rank needs it.
+
+    Raises:
+        ValueError: on all ranks, if ``MPIXLA_TIMEOUT`` is no time on one of them.
+    """
     times, processes = zip(*wishes, strict=True)
     most = max(times)
     if _BAD in times:
@@ -62,15 +66,15 @@ def _tell_stacks() -> None:
     native.lib.mpixla_timeout_stack_give("\n".join(_stacks(frames)).encode(errors="replace"), active)
 
 
-# Functions of JAX's that wait for the result of a program; packages whose threads make no call of the program's, and
-# others that are in these threads.
+# JAX's functions that wait for a program; packages whose threads make no calls of the program; and further packages in
+# the stacks of these threads.
 _WAITS = {"_value", "block_until_ready", "effects_barrier"}
 _TOOLS = {"IPython", "debugpy", "ipykernel", "tqdm"}
 _OF_TOOLS = _TOOLS | {"tornado", "zmq"}
 
 
 def _is_active(frame: FrameType) -> bool:
-    """Whether a thread may make a call that another one waits for: it does not wait itself, and is none of a tool's."""
+    """Return whether a thread may still make a call: it does not wait for a program, and does not belong to a tool."""
     if (frame.f_code.co_name in _WAITS and _package_of(frame) == "jax") or _is_in_method(frame, "block_until_ready"):
         return False
     packages = [_package_of(frame) for frame, _ in traceback.walk_stack(frame)]
@@ -83,14 +87,14 @@ def _package_of(frame: FrameType) -> str:
 
 
 def _is_in_method(frame: FrameType, name: str) -> bool:
-    """Whether the frame's code is just calling a method of this name without arguments: one of C++ has no frame."""
+    """Return whether a frame is calling a method of this name without arguments: methods in C++ have no frame."""
     _, line, _, column = list(frame.f_code.co_positions())[frame.f_lasti // 2]
     text = linecache.getline(frame.f_code.co_filename, line or 0)
     return column is not None and text.encode()[:column].endswith(f".{name}()".encode())
 
 
 def _stacks(frames: dict[int, FrameType]) -> Iterator[str]:
-    """The users' lines of all threads, the main thread first and the innermost line first."""
+    """Yield the user's lines in all threads, the main thread first, and in each the innermost line first."""
     own, main = threading.get_ident(), threading.main_thread().ident
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     for ident in sorted(frames, key=lambda ident: ident != main):
