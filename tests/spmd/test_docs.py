@@ -42,7 +42,7 @@ def test_docstring_of_what_starts(name):
     """It has all sections, and what the blocking operation says of the arguments that both take."""
     started, blocking = getattr(mpixla, name), getattr(mpixla, name[1:])
     text = inspect.getdoc(started)
-    assert text.startswith("Starts to ")
+    assert text.startswith("Start to ")
     assert re.findall(r"^(\w+):\n    (?=\S)", text, re.MULTILINE) == SECTIONS
     assert "\n    A request; ``wait`` gives " in text
     for argument in inspect.signature(blocking).parameters.keys() - inspect.signature(started).parameters.keys():

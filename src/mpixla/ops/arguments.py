@@ -1,4 +1,4 @@
-"""Checks of arguments, all of which happen when tracing. Each returns the value that the program carries."""
+"""Checks of arguments when tracing. Each returns the value that the program carries."""
 
 import contextlib
 import contextvars
@@ -17,17 +17,17 @@ from ..mpi import native
 from ..mpi.comm import Comm, Reduction, Shift, reduction_of
 from ..mpi.mpi import MPI
 
-# What users may give for the rank at the other end of a message, and for its tag; traced integers among them.
+# The types of the rank at the other end of a message, and of its tag; traced integers among them.
 Rank = int | jax.Array | Shift
 Tag = int | jax.Array
 
 
-# What they are by default, which help shows by these names.
+# The defaults of source and tag, which help() shows by these names.
 ANY_SOURCE, ANY_TAG = native.Named(MPI.ANY_SOURCE, "MPI.ANY_SOURCE"), native.Named(MPI.ANY_TAG, "MPI.ANY_TAG")
 
 
 class Tags(TypedDict, total=False):
-    """For type checkers: what else sendrecv and isendrecv take."""
+    """The other keyword arguments of sendrecv and isendrecv, for type checkers."""
 
     sendtag: Tag
     recvtag: Tag
@@ -38,7 +38,7 @@ _STATIC = "under jit, mark the argument as static (static_argnums or static_argn
 
 
 def as_static(value: Any, what: str, name: str, kind: str) -> Any:
-    """What is known when tracing, of a kind that Python has too."""
+    """Return a value that is known when tracing; raise TypeError for a tracer, in place of a Python ``kind``."""
     if is_traced(value):
         raise TypeError(
             f"{what} of {name} is a traced value ({value.aval}), but must be known when tracing, because it decides "
@@ -48,7 +48,7 @@ def as_static(value: Any, what: str, name: str, kind: str) -> Any:
 
 
 def as_integer(value: Any, what: str, name: str) -> int:
-    """An integer that is known when tracing."""
+    """Return an integer that is known when tracing."""
     as_static(value, what, name, "integer")
     try:
         return int(value.__index__())
@@ -61,9 +61,9 @@ _left_to_calls = contextvars.ContextVar("mpixla: calls refuse wrong ranks", defa
 
 @contextlib.contextmanager
 def ranks_left_to_calls() -> Iterator[None]:
-    """In this context a rank that the communicator does not have is refused by the call, when that is made.
+    """Leave it to the call, when it runs, to refuse a rank that the communicator does not have, in this context.
 
-    So a branch that is traced on all ranks, and taken only where its rank exists, can have one.
+    So a branch that is traced on all ranks, and taken only where its rank exists, can contain such a rank.
     """
     before = _left_to_calls.set(True)
     try:
@@ -73,7 +73,7 @@ def ranks_left_to_calls() -> Iterator[None]:
 
 
 def as_rank(value: Any, what: str, name: str, comm: Comm) -> int:
-    """A rank of the communicator."""
+    """Return a static rank of the communicator."""
     rank = as_integer(value, what, name)
     if not 0 <= rank < comm.size and not _left_to_calls.get():
         alone = MPI.COMM_WORLD.Get_size() == 1
@@ -85,7 +85,7 @@ def as_rank(value: Any, what: str, name: str, comm: Comm) -> int:
 
 
 def refuse_where_sharded(name: str, comm: Comm, instead: str) -> None:
-    """For operations whose arrays have another shape on the root."""
+    """Raise NotImplementedError inside ``jax.shard_map`` for an operation whose array has another shape on the root."""
     if comm.size > 1 and is_spread():
         raise NotImplementedError(
             f"{name} has an array of another shape on the root than elsewhere, but inside jax.shard_map all processes "
@@ -110,7 +110,7 @@ def _as_shift(shift: Shift, what: str, name: str, comm: Comm) -> Shift:
 
 
 def _as_peer(value: Any, what: str, name: str, comm: Comm) -> Rank:
-    """A rank, or nobody, or as a source anybody."""
+    """Return a rank, a ``Shift``, ``native.PROC_NULL``, or for a source ``native.ANY_SOURCE``."""
     if isinstance(value, Shift):
         return _as_shift(value, what, name, comm)
     rank = as_integer(value, what, name)
@@ -119,12 +119,12 @@ def _as_peer(value: Any, what: str, name: str, comm: Comm) -> Rank:
     if rank == MPI.ANY_SOURCE and what == "source":
         return native.ANY_SOURCE
     rank = as_rank(rank, what, name, comm)
-    # One that does not exist may be a number that programs have for nobody or anybody; not so at run time.
+    # A rank that does not exist may equal native.PROC_NULL or ANY_SOURCE; as a number at run time it cannot.
     return rank if 0 <= rank < comm.size else jnp.int32(rank)
 
 
 def _as_tag(value: Any, what: str, name: str, *, or_any: bool) -> Tag:
-    """A tag that a message can have, or any."""
+    """Return a tag that a message can have, or ``native.ANY_TAG``."""
     tag = as_integer(value, what, name)
     if or_any and tag == MPI.ANY_TAG:
         return native.ANY_TAG
@@ -135,11 +135,11 @@ def _as_tag(value: Any, what: str, name: str, *, or_any: bool) -> Tag:
 
 
 def as_message(name: str, comm: Comm, **given: Any) -> dict[str, Any]:
-    """Ranks and tags of what is sent, or received, or of both. Of one there is one tag, which is called that."""
+    """Return the ranks and tags of a message by name. With one direction only, errors call the tag ``tag``."""
     message: dict[str, Any] = {}
     for part, value in given.items():
         what = "tag" if len(given) == 2 and "tag" in part else part
-        if is_traced(value):  # it is the C library that looks at its value
+        if is_traced(value):  # the C library checks its value
             message[part] = as_scalar(value, what, name)
         elif "tag" in part:
             message[part] = _as_tag(value, what, name, or_any=part == "recvtag")
@@ -149,9 +149,9 @@ def as_message(name: str, comm: Comm, **given: Any) -> dict[str, Any]:
 
 
 def as_axes(axes: Sequence[int], x: jax.Array, said: str, rule: str = "") -> tuple[int, ...]:
-    """Different axes of an array, counted from the front.
+    """Return different axes of an array, counted from the front.
 
-    A refusal begins with what is said of them, and ends with the rule, which has a space before it.
+    A refusal begins with ``said`` and ends with ``rule``, which has a space before it.
     """
     given = axes[0] if len(axes) == 1 else tuple(axes)
     if any(not -x.ndim <= axis < x.ndim for axis in axes):
@@ -163,7 +163,7 @@ def as_axes(axes: Sequence[int], x: jax.Array, said: str, rule: str = "") -> tup
 
 
 def as_room(capacity: Any, template: Any, name: str) -> int | None:
-    """For how many rows the result has room, where counts are known only at run time; else None."""
+    """Return the capacity of the result in rows if counts are known only at run time, else None."""
     if capacity is None:
         if template is not None:
             raise TypeError(
@@ -177,7 +177,7 @@ def as_room(capacity: Any, template: Any, name: str) -> int | None:
 
 
 def as_counts(value: Any, what: str, name: str, number: int, each: str, room: int | None) -> Any:
-    """One number of rows for each of something, ``each`` in words: a tuple, or an array that the C library checks."""
+    """Return ``number`` counts of rows, one for ``each`` in words: a tuple, or an array that the C library checks."""
     if room is None:
         return _static_counts(value, what, name, number, each)
     counts = as_integers(value, what, name)
@@ -211,8 +211,8 @@ def _static_counts(value: Any, what: str, name: str, number: int, each: str) -> 
 
 
 def as_integers(value: Any, what: str, name: str) -> jax.Array:
-    """An array of integers, of the same type on every rank."""
-    # Of NumPy's integers JAX would take the lower bits.
+    """Return an array of integers, of the same type on every rank."""
+    # JAX would truncate NumPy's integers to the lower bits.
     given = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
     try:
         counts = jnp.asarray(given, int if isinstance(given, list | tuple) and not given else None)  # not floats
@@ -228,7 +228,7 @@ def as_integers(value: Any, what: str, name: str) -> jax.Array:
 
 
 def as_reduction(op: Any, x: jax.Array, name: str) -> Reduction:
-    """A reduction that takes the array's data type."""
+    """Return the reduction of ``op``, which must take the array's dtype."""
     reduction = reduction_of(op)
     kind = native.dtypes[x.dtype.name].kind
     if reduction.kinds is not None and kind not in reduction.kinds:
@@ -244,9 +244,9 @@ def as_reduction(op: Any, x: jax.Array, name: str) -> Reduction:
 
 
 def as_convention(cotangent: Any, name: str, comm: Comm) -> str:
-    """How cotangents of what is the same on every rank are counted (docs/derivatives.md).
+    """Return how cotangents of a result that is the same on every rank are counted (docs/derivatives.md).
 
-    Where JAX's types cannot say that they count once, they all do.
+    Where JAX's types cannot express that they count once, the cotangents of all ranks count.
     """
     as_static(cotangent, "cotangent", name, "string")
     if not isinstance(cotangent, str) or cotangent not in (REPLICATED, VARYING):

@@ -1,6 +1,6 @@
 """The collective operations: one block for each, with its shape rule, its primitive, and its documented function.
 
-The rows that the blocks refer to are in native/tables/ops.def; what they must give is in tests/reference.py.
+The rows that the blocks refer to are in native/tables/ops.def; their expected results are in tests/reference.py.
 """
 
 from collections.abc import Callable
@@ -23,14 +23,14 @@ from ..mpi.mpi import MPI
 from .arguments import as_convention, as_rank, as_reduction, refuse_where_sharded
 from .shapes import IN_FRONT, SECOND, batch_behind_stack, batch_from_behind_stack, like, nothing, stacked, unstacked
 
-# Derivatives of reductions. The sum is linear. Of the others the derivative by each rank's operand is a weight, and the
-# tangent is the sum of the ranks' weighted tangents.
+# Derivatives of reductions. The sum is linear. For the others the derivative by each rank's operand is a weight, and
+# the tangent is the sum of the ranks' weighted tangents.
 
 SUM = reduction_of(MPI.SUM)
 
 
 def shares(x: Any, comm: Comm, op: Reduction) -> Any:
-    """The derivative of the reduction over all ranks by this rank's ``x``."""
+    """Return the derivative of the reduction over all ranks by this rank's ``x``."""
     if op.name == "PROD":  # the product of all others, which is right where a factor is zero
         before, after = (exscan_p.bind(x, comm=comm, op=op, reverse=reverse)[0] for reverse in (False, True))
         return before * after
@@ -40,13 +40,16 @@ def shares(x: Any, comm: Comm, op: Reduction) -> Any:
 
 
 def _equal(x: Any, extremes: Any) -> Any:
-    """Which entries of ``x`` are the extremes, as it was sent: for the comparison alone XLA may compute it anew."""
+    """Return which entries of ``x``, as it was sent, are the extremes.
+
+    For the comparison alone XLA might compute ``x`` anew.
+    """
     _, (sent,) = hold([extremes], [x])
     return sent == extremes
 
 
 def _scan_rules(own: Callable[[], Primitive], *, inclusive: bool) -> Rules:
-    """Of scan and exscan, whose parameter ``reverse`` says that they start at the last rank."""
+    """Return the rules of scan and exscan, which start at the last rank if their parameter ``reverse`` is True."""
 
     def weighted(x: Any, t: Any, *, comm: Comm, op: Reduction, reverse: bool) -> list[Any]:
         ranks, rank = np.arange(comm.size, dtype=np.int32), own_rank(comm)
@@ -77,14 +80,14 @@ def _scan_rules(own: Callable[[], Primitive], *, inclusive: bool) -> Rules:
 
 
 def counted(ct: Any, comm: Comm, cotangent: str) -> Any:
-    """The cotangent of a result that is the same on every rank, of which each rank's operand then takes its part."""
+    """Return the cotangent of a result that is the same on every rank; the sum of all ranks' if they are varying."""
     if cotangent == VARYING:
         return allreduce_p.bind(ct, comm=comm, op=SUM, cotangent=VARYING)[0]
     return pvary_p.bind(ct, comm=comm)[0]
 
 
 def gather_back(scatter: Callable[[], Primitive]) -> Callable[..., list[Any]]:
-    """What becomes of the cotangents of ``gather`` and ``gatherv``: off the root the result was the operand as well."""
+    """Return the transpose rule of ``gather`` and ``gatherv``, whose result off the root is the operand."""
 
     def transpose(ct: Any, *, types: Any, comm: Comm, root: int, values: Any = (), **params: Any) -> list[Any]:
         (part,) = scatter().bind(ct, *values, comm=comm, root=root, **params)
@@ -94,11 +97,11 @@ def gather_back(scatter: Callable[[], Primitive]) -> Callable[..., list[Any]]:
 
 
 def scatter_back(gather: Callable[[], Primitive]) -> Callable[..., list[Any]]:
-    """Of those of ``scatter`` and ``scatterv``: off the root the operand was a template."""
+    """Return the transpose rule of ``scatter`` and ``scatterv``, whose operand off the root is a template."""
 
     def transpose(ct: Any, *, types: Any, comm: Comm, root: int, values: Any = (), **params: Any) -> list[Any]:
         (whole,) = gather().bind(ct, *values, comm=comm, root=root, **params)
-        # Zeros that depend on the call, so that it is in their derivative.
+        # Off the root zeros that depend on the call, so that their derivative contains it.
         return [whole if comm.rank == root else by_root(comm, root, whole)]
 
     return transpose
@@ -108,7 +111,7 @@ def scatter_back(gather: Callable[[], Primitive]) -> Callable[..., list[Any]]:
 
 
 def own_part(x: Any, comm: Comm, axis: int = 0) -> Any:
-    """This rank's entry of an axis that has one for each rank."""
+    """Return this rank's entry along an axis that has one for each rank."""
     return _entry(x, own_rank(comm), axis, keepdims=False)
 
 
@@ -130,7 +133,7 @@ allgather_p: Primitive = make(
 
 @moves()
 def allgather(x: Any, *, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED) -> Any:
-    """Gathers the arrays of all ranks on every rank.
+    """Gather the arrays of all ranks on every rank.
 
     Args:
         x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
@@ -170,7 +173,7 @@ allreduce_p: Primitive = make(
     ),
     transpose=lambda ct, *, types, comm, op, cotangent: [counted(ct, comm, cotangent)],
 )
-# The transpose of the sum: the cotangent is the same on every rank, and is every rank's. Users have it as pvary.
+# The transpose of the sum: the identity of a cotangent that is the same on every rank. Public as pvary.
 pvary_p: Primitive = compose(
     "pvary",
     like,
@@ -187,7 +190,7 @@ def allreduce(x: ArrayLike, op: MPI.Op, *, comm: MPI.Comm | None = ..., cotangen
 def allreduce(x: Tree, op: MPI.Op, *, comm: MPI.Comm | None = ..., cotangent: Cotangent = ...) -> Tree: ...
 @joins(reduces=True)
 def allreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED) -> Any:
-    """Reduces the arrays of all ranks, element by element, with the result on every rank.
+    """Reduce the arrays of all ranks, element by element, with the result on every rank.
 
     Args:
         x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
@@ -229,7 +232,7 @@ def pvary(x: ArrayLike, *, comm: MPI.Comm | None = ...) -> jax.Array: ...
 def pvary(x: Tree, *, comm: MPI.Comm | None = ...) -> Tree: ...
 @moves()
 def pvary(x: Any, *, comm: MPI.Comm | None = None) -> Any:
-    """Returns ``x``, marked as the same on every rank and about to be used differently on each.
+    """Return ``x``, marked as the same on every rank and about to be used differently on each.
 
     Where a value that is the same on every rank (parameters of a model, the result of an ``allreduce``) enters work
     that differs by rank, each rank's gradient is only its own part. ``pvary`` adds the parts up: in reverse mode, the
@@ -269,14 +272,14 @@ alltoall_p: Primitive = make("alltoall", like, batch=SECOND, transpose=by(lambda
 
 @moves(keys=True)
 def alltoall(x: Any, *, comm: MPI.Comm | None = None) -> Any:
-    """Sends a slice of this rank's array to each rank, and receives one from each.
+    """Send a slice of this rank's array to each rank, and receive one from each.
 
     Args:
         x: this rank's array of shape ``(size, ...)``, or a pytree of such arrays; ``x[i]`` goes to rank ``i``.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
-        An array like ``x`` with what rank ``i`` sent at index ``i``.
+        An array like ``x`` with rank ``i``'s slice at index ``i``.
 
     Derivative:
         Linear. Reverse mode: ``alltoall``.
@@ -303,7 +306,7 @@ barrier_p: Primitive = make("barrier", nothing)
 
 @remembers(0)
 def barrier(*, comm: MPI.Comm | None = None) -> None:
-    """Waits until every rank has come here.
+    """Wait until every rank has reached the barrier.
 
     Inside a compiled program it orders communication, not the arithmetic around it. Called eagerly it returns
     when all ranks have called it.
@@ -326,7 +329,7 @@ def barrier(*, comm: MPI.Comm | None = None) -> None:
 
 
 def _bcast_transpose(ct: Any, *, types: Any, comm: Comm, root: int, cotangent: str) -> list[Any]:
-    """The root keeps the cotangent, or the sum of those that differ. The others' operand did not matter."""
+    """Return on the root its cotangent, or the sum of all ranks' if they are varying; zeros elsewhere."""
     if cotangent == VARYING:
         (total,) = reduce_p.bind(ct, comm=comm, op=SUM, root=root)
     else:
@@ -343,7 +346,7 @@ def bcast(x: ArrayLike, root: int, *, comm: MPI.Comm | None = ..., cotangent: Co
 def bcast(x: Tree, root: int, *, comm: MPI.Comm | None = ..., cotangent: Cotangent = ...) -> Tree: ...
 @joins(reduces=False)
 def bcast(x: Any, root: int, *, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED) -> Any:
-    """Sends the root's array to every rank.
+    """Send the root's array to every rank.
 
     Args:
         x: on the root the array to send; elsewhere an array of the same shape and dtype, whose values do not matter. Or
@@ -381,7 +384,7 @@ _exscan_row: Primitive = make("exscan", like)
 
 
 def _exscan_fill(x: Any, *, comm: Comm, op: Reduction, reverse: bool) -> list[Any]:
-    """MPI leaves the first rank's buffer as it was, whatever that is: the handler fills it, and is told with what."""
+    """Bind exscan with the neutral element: MPI leaves the first rank's buffer undefined, so the handler fills it."""
     neutral = np.asarray(op.neutral(x.dtype)).astype(x.dtype)
     fill = np.frombuffer(neutral.tobytes().ljust(16, b"\0"), np.int64)
     return _exscan_row.bind(x, comm=comm, fill=tuple(fill.tolist()), op=op, reverse=reverse)
@@ -392,7 +395,7 @@ exscan_p: Primitive = compose("exscan", like, _exscan_fill, **_scan_rules(lambda
 
 @joins(reduces=True)
 def exscan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
-    """Reduces, on each rank, the arrays of the ranks before it.
+    """Reduce, on each rank, the arrays of the ranks before it.
 
     Args:
         x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
@@ -430,7 +433,7 @@ gather_p: Primitive = make("gather", stacked, batch=batch_behind_stack, transpos
 
 @moves()
 def gather(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Any:
-    """Gathers the arrays of all ranks on the root.
+    """Gather the arrays of all ranks on the root.
 
     Args:
         x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
@@ -481,7 +484,7 @@ reduce_p: Primitive = make("reduce", like, batch=IN_FRONT, weighted=_weighted_re
 
 @joins(reduces=True)
 def reduce(x: Any, op: MPI.Op, root: int, *, comm: MPI.Comm | None = None) -> Any:
-    """Reduces the arrays of all ranks, element by element, with the result on the root.
+    """Reduce the arrays of all ranks, element by element, with the result on the root.
 
     Args:
         x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
@@ -528,7 +531,7 @@ reduce_scatter_p: Primitive = make(
 
 @joins(reduces=True, kept_axes=1)
 def reduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
-    """Reduces the arrays of all ranks, element by element, with a slice of the result on each rank.
+    """Reduce the arrays of all ranks, element by element, with a slice of the result on each rank.
 
     Args:
         x: this rank's array of shape ``(size, ...)``, of the same shape and dtype on every rank, or a pytree of such
@@ -567,7 +570,7 @@ scan_p: Primitive = make("scan", like, **_scan_rules(lambda: scan_p, inclusive=T
 
 @joins(reduces=True)
 def scan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
-    """Reduces, on each rank, the arrays of the ranks up to and including itself.
+    """Reduce, on each rank, the arrays of the ranks up to and including itself.
 
     Args:
         x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
@@ -608,7 +611,7 @@ scatter_p: Primitive = make(
 
 @moves(keys=True)
 def scatter(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Any:
-    """Sends a slice of the root's array to each rank.
+    """Send a slice of the root's array to each rank.
 
     Args:
         x: on the root an array of shape ``(size, ...)``, of which ``x[i]`` goes to rank ``i``; elsewhere a template

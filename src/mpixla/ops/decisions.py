@@ -1,9 +1,9 @@
-"""In checked mode: whether all ranks decide alike when a loop that communicates ends.
+"""Checked mode: all ranks must agree when a loop that communicates ends.
 
-A solver that nobody wrote for ranks decides by an inner product of this rank's part. The ranks then leave its loop at
-different times, or at the same one with a wrong result. So where the body of a while loop makes collective calls, its
-condition gets a check: that all ranks go on or none, which is an error otherwise. That the real numbers that it
-compares differ between ranks is right where each rank has a limit of its own, so it is told, once for each loop.
+A solver that was not written for MPI decides by an inner product of this rank's part. The ranks then leave its loop at
+different times, or at the same time with a wrong result. So where the body of a while loop makes collective calls, its
+condition gets a check: it is an error unless all ranks go on or none. The real numbers in the condition's comparisons
+may rightly differ between ranks, where each rank has a limit of its own: a difference is reported, once for each loop.
 """
 
 from collections.abc import Iterator
@@ -26,12 +26,12 @@ ASKS = "(a norm or an inner product of this rank's part? docs/solvers.md)"
 
 
 def check(jaxpr: Any) -> Any:
-    """A program with its loops checked."""
+    """Return a program with its loops checked."""
     return Rewriting(_checked).of(jaxpr)
 
 
 def _collective_comms(jaxpr: Any) -> Iterator[Comm]:
-    """The communicators of the collective calls in a jaxpr, and in those inside it."""
+    """Yield the communicators of the collective calls in a jaxpr and in its inner jaxprs."""
     for eqn in getattr(jaxpr, "jaxpr", jaxpr).eqns:
         params = details(eqn.params)
         if ordered in eqn.effects and isinstance(params.get("comm"), Comm):
@@ -60,7 +60,7 @@ def _with_check(eqn: Any, comms: tuple[Comm, ...]) -> Any:
             compare({f"whether a loop goes on {ASKS}": goes_on}, comm, CHECKED)
         return goes_on
 
-    # As if the check came from the user's line that the loop came from.
+    # The check gets the source line of the loop.
     with user_context(eqn.source_info.traceback, name_stack=eqn.source_info.name_stack), eqn.ctx.manager:
         if cond.out_avals[0].shape:  # a batch of loops (core/loops.py)
             loop = make_loop_decided_before(eqn.params, condition)
@@ -70,7 +70,7 @@ def _with_check(eqn: Any, comms: tuple[Comm, ...]) -> Any:
 
 
 def _evaluate(cond: Any, args: Any) -> tuple[Any, list[Any]]:
-    """What a loop's condition gives, and the real numbers that it compares; none if it communicates itself."""
+    """Return the result of a loop's condition, and the real numbers that it compares; none if it has effects."""
     comparisons = [] if cond.effects else [eqn for eqn in cond.jaxpr.eqns if eqn.primitive.name in COMPARISONS]
     compared = dict.fromkeys(atom for eqn in comparisons for atom in eqn.invars if _is_a_real_variable(atom))
     jaxpr = cond.jaxpr.replace(outvars=[*cond.jaxpr.outvars, *compared])

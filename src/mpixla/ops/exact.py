@@ -1,4 +1,4 @@
-"""Exact sums over all ranks, which have the same bits on any number of them."""
+"""Exact sums over all ranks, which have the same bits on any number of ranks."""
 
 import math
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from .arguments import as_axes, as_convention, as_integer
 from .collective import SUM, allreduce_p, counted
 from .shapes import IN_FRONT
 
-# Of arrays of lines: the sum of each line over all ranks. One call of MPI for all arrays.
+# fsum: the sum of each line of the arrays over all ranks. One MPI call for all arrays.
 
 
 def _sums(*arrays: ShapedArray, **params: Any) -> list[ShapedArray]:
@@ -29,7 +29,7 @@ def _sums(*arrays: ShapedArray, **params: Any) -> list[ShapedArray]:
 
 
 def _added(words: Sequence[Any], comm: Comm, cotangent: str) -> list[Any]:
-    """The words of all ranks, of arrays that have any number of axes before these."""
+    """Return the sums over all ranks of accumulators, whose words are the last axis of the arrays."""
     flat = [x.reshape(-1, x.shape[-1]) for x in words]
     (total,) = allreduce_p.bind(jnp.concatenate(flat), comm=comm, op=SUM, cotangent=cotangent)
     parts = jnp.split(total, np.cumsum([len(x) for x in flat])[:-1].tolist())
@@ -51,7 +51,7 @@ def _fsum_transpose(*cts: Any, types: Any, comm: Comm, cotangent: str) -> list[A
 _fsum_p: Primitive = compose("fsum", _sums, _fsum_fun, batch=IN_FRONT, transpose=_fsum_transpose)
 
 
-# Of lines of two real arrays, the sum of products.
+# exact_dot: the sum of products of the lines of two real arrays.
 
 
 def _dot_fun(x: Any, y: Any, *, comm: Comm, cotangent: str, dtype: Any) -> list[Any]:
@@ -65,7 +65,7 @@ def _dot_jvp(primals: Any, tangents: Any, *, comm: Comm, cotangent: str, dtype: 
 
 
 def _dot_of_products(products: Any, comm: Comm, cotangent: str, dtype: Any) -> list[Any]:
-    """As derivatives are: not exact."""
+    """Return the sums over all ranks of products in a derivative, which are not exact."""
     return allreduce_p.bind(jnp.sum(products, axis=-1).astype(dtype), comm=comm, op=SUM, cotangent=cotangent)
 
 
@@ -79,7 +79,7 @@ _dot_p: Primitive = compose(
 
 
 def _dot_series(primals: Any, series: Any, *, comm: Comm, cotangent: str, dtype: Any) -> tuple[Any, Any]:
-    """Its Taylor series (jax.experimental.jet)."""
+    """Return results and Taylor series (jax.experimental.jet) of exact_dot."""
     _, terms = jet_rules[jax.lax.mul_p](primals, series)
     results = _dot_p.bind(*primals, comm=comm, cotangent=cotangent, dtype=dtype)
     return results, [[_dot_of_products(term, comm, cotangent, dtype)[0] for term in terms]]
@@ -89,7 +89,7 @@ jet_rules[_dot_p] = _dot_series  # type: ignore[assignment]
 
 
 def dot(x: jax.Array, y: jax.Array, dtype: Any, comm: Comm, cotangent: str) -> jax.Array:
-    """The inner product over all ranks of two arrays with one axis, of which ``x`` is conjugated, rounded to a type.
+    """Return the inner product over all ranks of two arrays with one axis, ``x`` conjugated, rounded to ``dtype``.
 
     Both are float32 or float64, or both complex; ``x`` may be ``y``.
     """
@@ -111,7 +111,7 @@ def _dot(x: jax.Array, y: jax.Array, params: dict[str, Any]) -> jax.Array:
 
 
 def _lines(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
-    """The axes as one, the last."""
+    """Return the array with these axes joined into one, the last."""
     kept = [i for i in range(x.ndim) if i not in axes]
     sizes = [x.shape[i] for i in kept]
     return jnp.transpose(x, (*kept, *axes)).reshape(*sizes, math.prod(x.shape[i] for i in axes))
@@ -125,7 +125,7 @@ def _axes(axis: Any, x: jax.Array) -> tuple[int, ...]:
 
 
 def check_floats(x: jax.Array, what: str, refusal: str) -> None:
-    """Refuses what has no exact sum, or needs none, in a sentence that ends so for the latter."""
+    """Raise TypeError for an array without an exact sum, or that needs none; ``refusal`` ends the latter message."""
     if not jnp.issubdtype(x.dtype, jnp.inexact):
         raise TypeError(f"{what} has dtype {x.dtype.name}, {refusal}")
     if x.dtype.name == "float8_e8m0fnu":
@@ -139,10 +139,10 @@ def fsum(
     comm: MPI.Comm | None = None,
     cotangent: Cotangent = REPLICATED,
 ) -> Any:
-    """Returns the exact sum of the entries of all ranks, rounded once: the same bits on any number of ranks.
+    """Return the exact sum of the entries of all ranks, rounded once: the same bits on any number of ranks.
 
-    It is what ``math.fsum`` gives of all entries, in whatever order, however they are split between ranks, and under
-    any MPI. What the entries are is up to XLA, which may compute them otherwise for another shape (docs/exact.md).
+    It equals ``math.fsum`` of all entries, in any order, in any split between ranks, and under any MPI. The entries
+    themselves come from XLA, which may compute them otherwise for another shape (docs/exact.md).
 
     Args:
         x: this rank's array of floats or complex numbers, or a pytree of such arrays. Ranks may differ in the sizes of

@@ -21,13 +21,13 @@ from .arguments import as_axes, as_integer, as_static
 from .request import Request, isendrecv, wait_into
 from .shapes import each_like
 
-# For each array, which of its axes each Cartesian dimension is.
+# For each array, its axis for each Cartesian dimension.
 _Axes = tuple[tuple[int, ...], ...]
 
 
 def _make(name: str, transposed: Callable[[], Primitive]) -> Primitive:
     def jvp(primals: Any, tangents: Any, *, axes: _Axes, **params: Any) -> Sequence[Any]:
-        """Arrays of integers have no tangents, whatever they travel with."""
+        """Return the exchanged tangents; those of integer arrays stay as they are."""
         moved = [i for i, x in enumerate(primals) if jnp.issubdtype(x.dtype, jnp.inexact)]
         exchanged = primitive.bind(*(tangents[i] for i in moved), axes=tuple(axes[i] for i in moved), **params)
         results = list(tangents)
@@ -41,7 +41,7 @@ def _make(name: str, transposed: Callable[[], Primitive]) -> Primitive:
         return [y.astype(ct.dtype) for y, ct in zip(added, cotangents, strict=True)]
 
     def batch(arrays: Any, dims: Any, *, axes: _Axes, **params: Any) -> tuple[Any, Any]:
-        """The batch stays where it is; the axes behind it are one further."""
+        """Bind with the batch axes as they are; exchanged axes behind them are one further."""
         shifted = tuple(
             own if d is None else tuple(axis + (axis >= d) for axis in own) for own, d in zip(axes, dims, strict=True)
         )
@@ -89,7 +89,7 @@ def _widths(width: Any, dimensions: int, name: str) -> tuple[int, ...]:
 
 
 def _axes_of(x: jax.Array, axes: tuple[int, ...], widths: tuple[int, ...], name: str) -> tuple[int, ...]:
-    """The axes, counted from the front, of one array that has room for the ghosts."""
+    """Return the axes, counted from the front, of one array, which must have room for the ghosts."""
     rule = " Each dimension of the communicator needs an axis of its own: pass axes=."
     own = as_axes(axes, x, f"axes of {name} are", rule)
     for axis, width in zip(own, widths, strict=True):
@@ -104,16 +104,15 @@ def _axes_of(x: jax.Array, axes: tuple[int, ...], widths: tuple[int, ...], name:
 
 # halo_start. A rank sends a message to each neighbour, diagonal ones too. Each message is as long as the block along
 # the other dimensions, ghosts included, and they are put in place in the order of how many dimensions they cross: so
-# around a corner between a wall and a neighbour, where no message of a diagonal neighbour comes, remains what the
-# neighbour's own message has there, as in halo_exchange. No rank's program says who the neighbours are, or whether it
-# has any.
+# around a corner between a wall and a neighbour, where no message of a diagonal neighbour comes, the entries of the
+# neighbour's own message remain, as in halo_exchange. No program contains its rank's neighbours, or whether it has any.
 
-# Tags of messages, which programs hardly use: the last that every MPI has.
+# Tags count down from the last that every MPI has: programs rarely use these.
 _LAST_TAG = 32767
 
 
 def _directions(widths: Sequence[int]) -> list[tuple[int, ...]]:
-    """Where messages go: -1, 0 or 1 for each dimension."""
+    """Return the directions of messages, -1, 0 or 1 for each dimension, by the number of dimensions that they cross."""
     found = itertools.product(*((-1, 0, 1) if width else (0,) for width in widths))
     return sorted((way for way in found if any(way)), key=lambda way: sum(map(abs, way)))
 
@@ -124,7 +123,7 @@ def _shift(way: Sequence[int], sign: int) -> Shift:
 
 
 def _bounds(x: Any, axes: Sequence[int], widths: Sequence[int], way: Sequence[int], inner: bool) -> Any:
-    """From where to where a message lies in a block: at its border, or in its ghosts."""
+    """Return where a message begins and ends in a block: at its border if ``inner``, else in its ghosts."""
     begin, end = [0] * x.ndim, list(x.shape)
     for axis, width, step in zip(axes, widths, way, strict=True):
         n = x.shape[axis]
@@ -135,14 +134,14 @@ def _bounds(x: Any, axes: Sequence[int], widths: Sequence[int], way: Sequence[in
     return tuple(begin), tuple(end)
 
 
-# Each is a program, also eagerly, where the place would be a transfer to the device.
+# Jitted, so that each is one program in eager calls, too: its indices would otherwise be transfers to the device.
 _cut = jax.jit(lax.slice, static_argnums=(1, 2))
 _put = jax.jit(lax.dynamic_update_slice, static_argnums=2)
 
 
 @dataclass(frozen=True)
 class _Halo:
-    """What is exchanged of the arrays of a pytree; how messages are cut out of them, and put into them."""
+    """The exchange of the arrays of a pytree: how messages are cut out of them, and put into them."""
 
     plan: Plan
     comm: Comm
@@ -151,12 +150,12 @@ class _Halo:
     groups: tuple[tuple[int, ...], ...]  # of the arrays that travel in one message: those of one data type
 
     def cut(self, blocks: Sequence[Any], way: Sequence[int], inner: bool) -> list[Any]:
-        """For each group its border, or its ghosts."""
+        """Return one message for each group: its borders if ``inner``, else its ghosts."""
         parts = [_cut(x, *_bounds(x, axes, self.widths, way, inner)) for x, axes in zip(blocks, self.axes, strict=True)]
         return [pack([parts[i] for i in places], 0) if len(places) > 1 else parts[places[0]] for places in self.groups]
 
     def put(self, blocks: list[Any], way: Sequence[int], messages: Sequence[Any]) -> None:
-        """Replaces the blocks by those with these ghosts."""
+        """Replace the entries of ``blocks`` by blocks with the ghosts in these messages."""
         for places, message in zip(self.groups, messages, strict=True):
             bounds = [_bounds(blocks[i], self.axes[i], self.widths, way, False) for i in places]
             shapes = tuple(tuple(np.subtract(end, begin).tolist()) for begin, end in bounds)
@@ -165,9 +164,9 @@ class _Halo:
                 blocks[i] = _put(blocks[i], part, begin)
 
     def wait(self, blocks: Sequence[Any], requests: Sequence[Request[Any]]) -> Any:
-        """The pytree of the blocks with their ghosts, of the messages group by group for each direction.
+        """Wait for the requests of each direction, group by group, and return the pytree of the filled blocks.
 
-        What no message comes for remains as the messages before have made it.
+        Ghosts for which no message comes keep their values, which earlier messages may have set.
         """
         filled, coming = list(blocks), iter(requests)
         for way in _directions(self.widths):
@@ -176,7 +175,7 @@ class _Halo:
 
 
 def _blocks_of(x: Any, comm: Any, width: Any, axes: Any, name: str) -> tuple[list[Any], _Halo]:
-    """The arrays of the operation ``name``, and what is exchanged of them."""
+    """Return the arrays of the operation ``name``, and the description of their exchange."""
     if comm is None:
         raise TypeError(f"{name} needs a Cartesian communicator: pass what comm.Create_cart(dims, periods) gives.")
     c = comm_of(comm)
@@ -199,7 +198,7 @@ def _blocks_of(x: Any, comm: Any, width: Any, axes: Any, name: str) -> tuple[lis
 
 
 def halo_exchange(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = None) -> Tree:
-    """Fills the ghost zones of a block with what the neighbouring blocks have there.
+    """Fill the ghost zones of a block with the items of the neighbouring blocks.
 
     The ranks of a Cartesian communicator share a domain: each has a block, with ``width`` lines of ghost items around
     it on both sides of each dimension. They become copies of the neighbours' own items, corners and edges included.
@@ -247,10 +246,10 @@ def halo_exchange(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = No
 
 
 def halo_start(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = None) -> Request[Tree]:
-    """Starts a ``halo_exchange``.
+    """Start a ``halo_exchange`` and return its request.
 
-    ``overlap`` computes meanwhile what needs no ghosts. A rank sends to its diagonal neighbours as well, so there are
-    more messages than in ``halo_exchange``.
+    Meanwhile ``overlap`` computes results that need no ghosts. A rank sends to its diagonal neighbours as well, so
+    there are more messages than in ``halo_exchange``.
 
     Args:
         x: this rank's block with its ghosts, or a pytree of several, as for ``halo_exchange``. All arrays of one data
@@ -292,7 +291,7 @@ def halo_start(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = None)
         >>> ring.Free()
     """
     given, halo = _blocks_of(x, comm, width, axes, "halo_start")
-    blocks = [lax.convert_element_type(block, block.dtype) for block in given]  # not weak, as what comes is not
+    blocks = [lax.convert_element_type(block, block.dtype) for block in given]  # not weak, as received arrays are not
     requests: list[Request[Any]] = []
     for i, way in enumerate(_directions(halo.widths)):
         borders = halo.cut(blocks, [-step for step in way], True)

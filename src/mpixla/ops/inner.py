@@ -1,4 +1,4 @@
-"""Inner products and norms of vectors that are spread over all ranks: what solvers decide by, in one call of MPI."""
+"""Inner products and norms of vectors that are spread over all ranks, as solvers need them, in one MPI call."""
 
 import functools
 from typing import Any
@@ -26,12 +26,12 @@ def _vector(tree: Any, what: str, name: str) -> tuple[list[jax.Array], Any]:
         raise ValueError(
             f"{what} of {name} is {tree!r}, which has no arrays. A rank without entries passes empty arrays."
         )
-    # Keys, which are leaves, are no numbers.
+    # as_array refuses PRNG keys, which as_leaves leaves as they are.
     return [as_array(leaf, what, name) for leaf in as_leaves(tree, leaves, what, name)], structure
 
 
 def _masks(mask: Any, leaves: list[jax.Array], structure: Any, name: str) -> list[jax.Array | None]:
-    """For each leaf which of its entries count, in a shape that broadcasts to its own; None: all of them."""
+    """Return for each leaf the mask of entries that count, of a shape that broadcasts to it; None: all of them."""
     if mask is None:
         return [None] * len(leaves)
     given, given_structure = flatten(mask)
@@ -56,7 +56,7 @@ def _mask(mask: Any, leaf: jax.Array, name: str) -> jax.Array:
 
 
 def _counting(leaves: list[jax.Array], masks: list[jax.Array | None], dtype: Any) -> list[jax.Array]:
-    """The leaves as this dtype, with zeros where entries do not count."""
+    """Return the leaves as this dtype, with zeros where entries do not count."""
     typed = [leaf.astype(dtype) for leaf in leaves]
     # Not a product: a ghost cell may hold NaN.
     return [x if m is None else jnp.where(m, x, jnp.zeros_like(x)) for x, m in zip(typed, masks, strict=True)]
@@ -67,7 +67,7 @@ def _dot(x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def _as_one(leaves: list[jax.Array], masks: list[jax.Array | None], work: Any, what: str) -> jax.Array:
-    """The leaves in one line, for an exact sum."""
+    """Return the leaves flattened and joined into one array, for an exact sum."""
     for leaf in leaves:
         check_floats(leaf, what, "but exact is for floats and complex numbers. Convert it, or leave out exact.")
     return jnp.concatenate([leaf.reshape(-1) for leaf in _counting(leaves, masks, work)])
@@ -86,7 +86,7 @@ def vdot(
     comm: MPI.Comm | None = None,
     cotangent: Cotangent = REPLICATED,
 ) -> jax.Array:
-    """Returns the inner product of two vectors whose parts are on all ranks.
+    """Return the inner product of two vectors whose parts are on all ranks.
 
     Of a vector that is spread over ranks, ``jnp.vdot`` gives each rank the product of its own part.
 
@@ -156,7 +156,7 @@ def norm(
     comm: MPI.Comm | None = None,
     cotangent: Cotangent = REPLICATED,
 ) -> jax.Array:
-    """Returns the norm of a vector whose parts are on all ranks.
+    """Return the norm of a vector whose parts are on all ranks.
 
     It can be given to libraries that ask for a norm: ``functools.partial(mpixla.norm, ord="rms",
     cotangent="varying")`` (docs/solvers.md).
@@ -166,7 +166,7 @@ def norm(
         ord: 2, the root of the sum of squares; 1, the sum of absolute values; ``jnp.inf``, their maximum; or "rms",
             the root of the mean of squares.
         mask: which entries count, as of ``vdot``.
-        exact: whether what is summed up is exact, and the sum is rounded once, as of ``vdot``. "rms" then takes two
+        exact: whether the terms of the sum are exact, and the sum is rounded once, as of ``vdot``. "rms" then takes two
             calls.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
         cotangent: how reverse mode counts the cotangents of the result, as of ``vdot``.
@@ -199,7 +199,7 @@ def norm(
     convention = as_convention(cotangent, "norm", c)
     dtype = jnp.result_type(*leaves, 1.0)
     masks, work = _masks(mask, leaves, structure, "norm"), wide(dtype)
-    if not _is_exact(exact, "norm") or ord == jnp.inf:  # the maximum is
+    if not _is_exact(exact, "norm") or ord == jnp.inf:  # the maximum is exact
         own = _part_of_norm(leaves, masks, ord=ord, work=work)
         total = allreduce(own, op=MPI.MAX if ord == jnp.inf else MPI.SUM, comm=comm, cotangent=cotangent)
     elif ord == 1:
@@ -208,18 +208,18 @@ def norm(
         one = _as_one(leaves, masks, work, "x of norm")
         total = exact_dot(one, one, work, c, convention).real
         if ord == "rms":
-            count = _count(leaves, masks)  # in two numbers that a float32 can be
+            count = _count(leaves, masks)  # in two numbers that float32 represents
             parts = jnp.stack([jnp.asarray(n, total.dtype) for n in (count // _MANY * _MANY, count % _MANY)])
             total = jnp.stack([total, fsum(parts, comm=comm, cotangent=cotangent)])
     return _norm_of(total, ord=ord, real=jnp.finfo(dtype).dtype)
 
 
-# Each is one program, also eagerly, where numbers that are written down here would be transfers to the device.
+# Jitted, so that each is one program in eager calls, too: its constants would otherwise be transfers to the device.
 
 
 @functools.partial(jax.jit, static_argnames=("ord", "work"))
 def _part_of_norm(leaves: list[jax.Array], masks: list[jax.Array | None], *, ord: float | str, work: Any) -> jax.Array:
-    """What is reduced: the sum or the maximum of a rank's part, for "rms" with how many count."""
+    """Return the operand of the reduction: the sum or maximum of this rank's part; for "rms" also how many count."""
     parts = _counting(leaves, masks, work)
     if ord in (1, jnp.inf):
         sizes = list(map(_sizes, parts))
@@ -240,7 +240,7 @@ def _norm_of(total: jax.Array, *, ord: float | str, real: Any) -> jax.Array:
 
 
 def _sizes(part: jax.Array) -> jax.Array:
-    """Absolute values, without JAX's derivative of 1 at zero, which for XLA all subnormals are."""
+    """Return absolute values, without JAX's derivative of 1 at zero, which for XLA all subnormals are."""
     sizes = jnp.abs(part)
     return jnp.where(part != 0, sizes, jax.lax.stop_gradient(sizes))
 
@@ -255,6 +255,6 @@ def _count(leaves: list[jax.Array], masks: list[jax.Array | None]) -> Any:
 
 
 def _root(square: Any) -> Any:
-    """The root, whose derivative at zero is zero: JAX's is infinite, which times zero is NaN."""
+    """Return the square root, with derivative zero at zero: JAX's is infinite, which times zero is NaN."""
     is_zero = square == 0
     return jnp.where(is_zero, 0, jnp.sqrt(jnp.where(is_zero, 1, square)))

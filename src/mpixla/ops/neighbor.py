@@ -20,12 +20,12 @@ from .arguments import as_counts, as_room
 from .shapes import SECOND, batch_behind_stack
 from .vector import bind, moved, resized, result_of, with_room
 
-# Topologies. Programs only say how many neighbours there are: who they are, the C library knows
+# Topologies. Programs contain only the numbers of neighbours; the C library looks up their ranks
 # (native/mpi/topology.h).
 
 
 class Degrees(NamedTuple):
-    """How many slots a rank has for what it sends, and for what it receives."""
+    """The numbers of a rank's slots for sending and for receiving."""
 
     out: int
     in_: int
@@ -63,14 +63,14 @@ def _refuse_one_way_edges(comm: MPI.Graphcomm, number: Comm, name: str) -> None:
             )
 
 
-# The exchange, its row in native/tables/ops.def. Counts and offsets are of rows, entries of the first axis; what comes
-# lies in the order of the slots. With `back` all goes along the same edges in the other direction.
+# The exchange, its row in native/tables/ops.def. Counts and offsets are of rows, entries of the first axis; received
+# rows lie in the order of the slots. With `back` rows go along the same edges in the other direction.
 
 
 def _exchanged(
     x: Any, sendcounts: Any, recvcounts: Any, comm: Comm, degrees: Degrees, back: bool, capacity: int | None = None
 ) -> Any:
-    """What comes, where what is sent lies in the order of the slots too."""
+    """Return the received rows; the rows of ``x`` to send lie in the order of the slots, too."""
     if capacity is None:
         offsets: Any = tuple(end - count for end, count in zip(accumulate(sendcounts), sendcounts, strict=True))
     else:
@@ -106,7 +106,7 @@ _exchange: Primitive = make(
 )
 
 
-# Of one array that goes to all destinations, straight from where it lies. Its transpose adds up what comes back.
+# One array goes to all destinations, without a copy for each. The transpose adds up the cotangents that come back.
 
 
 def _gather_fun(x: Any, *, comm: Comm, degrees: Degrees) -> list[Any]:
@@ -133,16 +133,16 @@ _gather: Primitive = compose(
 
 @moves()
 def neighbor_allgather(x: Any, *, comm: MPI.Topocomm) -> Any:
-    """Sends this rank's array to all its neighbours, and receives theirs.
+    """Send this rank's array to all its neighbours, and receive theirs.
 
     Args:
         x: this rank's array, of the same shape and dtype on all ranks, or a pytree of such arrays.
         comm: a communicator with a topology. On one from ``Create_cart`` the slots are, for each dimension, the
-            neighbour below and the one above; on a graph they are the edges: those that come in for what is received,
-            those that go out for what is sent.
+            neighbour below and the one above; on a graph they are the edges: incoming edges for receiving, outgoing
+            edges for sending.
 
     Returns:
-        An array of shape ``(slots, *x.shape)`` with what each neighbour sent, in the order of the slots. Zeros where a
+        An array of shape ``(slots, *x.shape)`` with the neighbours' arrays, in the order of the slots. Zeros where a
         Cartesian communicator that is not periodic has no neighbour.
 
     Derivative:
@@ -170,16 +170,16 @@ def neighbor_allgather(x: Any, *, comm: MPI.Topocomm) -> Any:
 
 @moves(keys=True)
 def neighbor_alltoall(x: Any, *, comm: MPI.Topocomm) -> Any:
-    """Sends a slice of this rank's array to each of its neighbours, and receives one from each.
+    """Send a slice of this rank's array to each of its neighbours, and receive one from each.
 
     Args:
-        x: this rank's array of shape ``(slots, ...)`` with what goes to each neighbour. Slices have the same shape
-            and dtype on all ranks. Or a pytree of such arrays.
+        x: this rank's array of shape ``(slots, ...)`` with a slice for each neighbour. Slices have the same shape and
+            dtype on all ranks. Or a pytree of such arrays.
         comm: a communicator with a topology, whose slots are those of ``neighbor_allgather``.
 
     Returns:
-        An array of shape ``(slots, ...)`` with what each neighbour sent. What was sent down in a dimension of a
-        Cartesian communicator arrives from above, also where one rank is both. Zeros where there is no neighbour.
+        An array of shape ``(slots, ...)`` with each neighbour's slice. A slice sent down in a dimension of a Cartesian
+        communicator arrives from above, also where one rank is both. Zeros where there is no neighbour.
 
     Derivative:
         Linear. Reverse mode: the ``neighbor_alltoall`` along the same edges in the other direction.
@@ -215,7 +215,7 @@ def neighbor_alltoallv(
     template: Any = None,
     comm: MPI.Topocomm,
 ) -> Any:
-    """Sends some rows of this rank's array to each of its neighbours, and receives some from each.
+    """Send some rows of this rank's array to each of its neighbours, and receive some from each.
 
     Args:
         x: this rank's array; its rows, the entries of the first axis, are for one slot after the other. With a capacity

@@ -25,16 +25,16 @@ from .shapes import BEHIND, like, nothing
 
 
 def _received(*operands: ShapedArray, status: Status, **params: Any) -> list[ShapedArray]:
-    """What is like the template, the last array, and the status where it is a result."""
+    """Return the results' types: the template's, the last array's; and the status's if it is a result."""
     template = operands[-1 - has_values(params)]
     content = ShapedArray((STATUS_BYTES,), np.dtype(np.uint8))
     return [template, content] if status == STATUS_RESULT else [template]
 
 
 def of_template(ct: Any, source: Any, comm: Comm) -> Any:
-    """The cotangent of a template: that of the result, where nothing was to come that takes its place.
+    """Return the cotangent of a template: the result's if the source is ``PROC_NULL``, else zeros.
 
-    Elsewhere zeros, which have the same batch, since they may go on into a call that all ranks make.
+    The zeros have the same batch, since they may go on into a call that all ranks make.
     """
     if isinstance(source, Shift):
         nobody = rank_at(comm, source) == native.PROC_NULL
@@ -44,7 +44,7 @@ def of_template(ct: Any, source: Any, comm: Comm) -> Any:
 
 
 def if_any(recvtag: Any, then: Any, otherwise: Any) -> Any:
-    """One of two tags, by whether a message with any tag was received."""
+    """Return the tag ``then`` if ``recvtag`` is ``ANY_TAG``, else the tag ``otherwise``."""
     if isinstance(recvtag, jax.Array):
         return jnp.where(recvtag == MPI.ANY_TAG, then, otherwise)
     return then if recvtag == native.ANY_TAG else otherwise
@@ -61,7 +61,7 @@ def _recv_transpose_fun(ct: Any, *values: Any, comm: Comm, status: Status, **mes
 
 
 def refuse_any_source(source: Any, name: str) -> None:
-    """Refuses reverse mode where nobody knows whom the cotangent goes to."""
+    """Raise TypeError in reverse mode from ``ANY_SOURCE``, where the cotangent's destination is unknown."""
     if not isinstance(source, jax.Array) and source == native.ANY_SOURCE:
         raise TypeError(
             f"{name} from MPI.ANY_SOURCE has no reverse mode, because its cotangent must go back to the rank that sent "
@@ -92,7 +92,7 @@ def recv(
     comm: MPI.Comm | None = None,
     status: MPI.Status | None = None,
 ) -> Any:
-    """Receives an array from another rank.
+    """Receive an array from another rank.
 
     Args:
         x: a template: the result has its shape and dtype. ``x`` is not modified. Or a pytree of templates, which is
@@ -148,7 +148,7 @@ send_p: Primitive = make("send", nothing, batch=BEHIND, transpose=_refuse_revers
 
 @moves()
 def send(x: Any, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> None:
-    """Sends an array to another rank.
+    """Send an array to another rank.
 
     Called eagerly it returns when ``x`` has been handed to MPI, which may be only when the other rank receives it.
 
@@ -184,9 +184,9 @@ def send(x: Any, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> N
 
 
 def swapped(message: dict[str, Any]) -> dict[str, Any]:
-    """The ranks and tags of the cotangents' messages: each goes back where the message came from, under its tag.
+    """Return the ranks and tags of the cotangents' messages: each goes back to the message's sender, under its tag.
 
-    Where that is any, it goes under the tag of what was sent, and comes under any.
+    If ``recvtag`` is ``ANY_TAG``, it is sent under ``sendtag`` and received under ``ANY_TAG``.
     """
     recvtag, sendtag = message["recvtag"], message["sendtag"]
     return {
@@ -200,7 +200,7 @@ def swapped(message: dict[str, Any]) -> dict[str, Any]:
 def _sendrecv_transpose(
     ct: Any, *, types: Any, comm: Comm, status: Status, values: Sequence[Any] = (), **message: Any
 ) -> list[Any]:
-    """The cotangent of the template is there if no message came."""
+    """Return the cotangents of message and template; the template's is nonzero only from ``PROC_NULL``."""
     known = joined(message, values)
     refuse_any_source(known["source"], "sendrecv")
     params, route = split(swapped(known))
@@ -232,7 +232,7 @@ def sendrecv(
     comm: MPI.Comm | None = None,
     status: MPI.Status | None = None,
 ) -> Any:
-    """Sends an array to one rank and receives one from another, at the same time.
+    """Send an array to one rank and receive one from another, at the same time.
 
     Args:
         sendbuf: the array to send, or a pytree of arrays, which is sent leaf by leaf.
@@ -245,7 +245,7 @@ def sendrecv(
         sendtag: the tag of the message that is sent. It may be traced.
         recvtag: the tag of the message to receive, or ``MPI.ANY_TAG``. It may be traced.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
-        status: filled with what was received, as by ``recv``.
+        status: filled with the received message's source, tag and length, as by ``recv``.
 
     Returns:
         The array that was received. Where the message is shorter than the template, and from ``MPI.PROC_NULL``,

@@ -1,4 +1,4 @@
-"""Whether values are the same on every rank."""
+"""Checks that values are the same on every rank."""
 
 import functools
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _assert_p: Primitive = make(
     each_like,
     lower=lower_in_place,
     batch=IN_FRONT,
-    # The values are the operands, and a derivative that differs between ranks is no fault.
+    # The results are the operands, and a derivative may differ between ranks.
     jvp=lambda primals, tangents, **params: tangents,
     transpose=lambda *cotangents, types, **params: list(cotangents),
 )
@@ -29,7 +29,7 @@ _assert_p: Primitive = make(
 
 @functools.cache
 def _number(name: str) -> int:
-    """A number for what is compared, the same on every rank; the C library has the name for its report."""
+    """Return a number for a name, the same on every rank; the C library gets the name for its report."""
     number = number_of(name.encode())
     native.check(native.lib.mpixla_site_name(number, name.encode()))
     return number
@@ -39,19 +39,20 @@ def _leaf_number(path: str, x: jax.Array) -> int:
     return _number(f"{f'leaf {path}' if path else 'the array'} of shape {x.shape} and data type {x.dtype.name}")
 
 
-# What a difference is (native/ops/replicated.h): an error of assert_replicated, an error of checked mode, or told once.
+# The meaning of a difference (native/ops/replicated.h): an error of assert_replicated, an error of checked mode, or a
+# report, once.
 _ASSERTED, CHECKED, TOLD = range(3)
 
 
 def compare(values: Mapping[str, Any], comm: Comm, checked: int) -> None:
-    """For checked mode: checks that arrays are the same on every rank, of which the report has these names."""
+    """Check, in checked mode, that arrays are the same on every rank; the report has their names, the keys."""
     _assert_p.bind(*values.values(), comm=comm, leaves=tuple(map(_number, values)), checked=checked)
 
 
 def assert_replicated(tree: Tree, *, comm: MPI.Comm | None = None) -> Tree:
-    """Checks that a value is the same on every rank, bit by bit, and returns it.
+    """Check that a value is the same on every rank, bit by bit, and return it.
 
-    Parameters of a model drift apart between ranks without a word, because of one missing ``allreduce`` or one random
+    Parameters of a model drift apart between ranks silently, because of one missing ``allreduce`` or one random
     key. Call this every now and then, inside ``jit`` or outside. It costs reading the arrays and one reduction of 16
     bytes; arrays travel only where they differ. It checks with and without ``MPIXLA_CHECK``, and whether or not its
     result is used.

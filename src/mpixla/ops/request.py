@@ -1,6 +1,6 @@
-"""Non-blocking operations: each starts a communication and gives a request, which ``wait`` turns into the result.
+"""Non-blocking operations: each starts a communication and returns a request, which ``wait`` turns into the result.
 
-The rows that they refer to are in native/tables/ops.def. ARCHITECTURE.md says why they are so, under "Requests".
+Their rows are in native/tables/ops.def. ARCHITECTURE.md has the reasons for their design, under "Requests".
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -49,11 +49,11 @@ Work = TypeVar("Work")
 
 @dataclass(frozen=True)
 class _Call:
-    """What was started: a kind of the table below, its arguments, and what it takes and gives, without a batch."""
+    """A started call: its kind in the table below, its arguments, and its operand and result types without a batch."""
 
     name: str
     comm: Comm
-    takes: jax.ShapeDtypeStruct  # what is sent, or for irecv the template
+    takes: jax.ShapeDtypeStruct  # the operand to send, or for irecv the template
     gives: jax.ShapeDtypeStruct
     op: Reduction | None = None
     root: int | None = None
@@ -77,7 +77,7 @@ class _Call:
         return _KINDS[self.name]
 
     def wait(self, request_id: Any, kept: Any, values: Any) -> Any:
-        """The result, of what a request of this call consists of."""
+        """Wait for a request of this call, given as its parts, and return the result."""
         operands = [x for x in (kept, values) if x is not None]
         return _wait.bind(request_id, *operands, call=self)[0]
 
@@ -105,7 +105,7 @@ def _id_shape(*operands: ShapedArray, batch: tuple[int, ...], **params: Any) -> 
 
 
 def _row_shapes(*operands: ShapedArray, gives: jax.ShapeDtypeStruct | None = None, **params: Any) -> list[ShapedArray]:
-    """An id, or what is waited for."""
+    """Return the type of the id of a started request, or of a wait's result."""
     if "batch" in params:
         return _id_shape(*operands, **params)
     return [] if gives is None else [reshaped(operands[0], gives.shape, dtype=gives.dtype)]
@@ -114,7 +114,7 @@ def _row_shapes(*operands: ShapedArray, gives: jax.ShapeDtypeStruct | None = Non
 _rows: dict[str, Primitive] = {name: make(name, _row_shapes) for name in native.request_ops}
 
 
-# How a call is started and waited for: from its operands to the id; from the id and what the request keeps to the
+# How a call is started and waited for: from its operands to the id; from the id and the request's kept array to the
 # result. All have the batch in front.
 
 
@@ -150,7 +150,7 @@ def _wait_itself(call: _Call, request_id: Any, *_: Any) -> list[Any]:
     return _wait_row(replace(call, comm=comm_of(MPI.COMM_SELF)), request_id)
 
 
-# How the cotangents come back: from what a call is to the kind of the other one, and its ranks and tags.
+# How the cotangents come back: from a call's fields to the kind of the reverse call, and its ranks and tags.
 
 _Back = Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]
 
@@ -160,9 +160,10 @@ def _by(name: str) -> _Back:
 
 
 def _once(name: str, each: str) -> _Back:
-    """Of a result that is the same on every rank the cotangent is too, and counts once.
+    """Return the kind ``name`` for reverse mode of a result that is the same on every rank: its cotangent counts once.
 
-    In jax.shard_map the types do not say of what is waited for that it is the same, so each counts.
+    In jax.shard_map the types do not express that a wait's result is the same. There each rank's cotangent counts, by
+    the kind ``each``.
     """
     return lambda message: (each if is_spread() else name, {})
 
@@ -184,21 +185,21 @@ def _both_ways(message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 @dataclass(frozen=True)
 class _Kind:
-    """What is the same of all calls of one kind."""
+    """The properties that all calls of one kind share."""
 
     row: str  # of native/tables/ops.def, which starts it
     batch: tuple[int, int]  # its places in the row's operands and in its result (shapes.py)
     back: _Back
     start: Callable[..., list[Any]] = _start_row
     wait: Callable[..., list[Any]] = _wait_row
-    takes: int = 1  # arrays: isendrecv a template too
-    keeps: bool = False  # whether a request keeps an array: what was sent, or the template of what is received
+    takes: int = 1  # arrays: isendrecv takes a template, too
+    keeps: bool = False  # whether a request keeps an array: the sent one, or the template
 
 
 def _to_itself(part: Callable[[_Call, int, Any], Any], back: str) -> _Kind:
-    """A message of the rank to itself, of what is there on every rank and counts once.
+    """Return a kind that sends the rank its own part of a cotangent that is the same on every rank and counts once.
 
-    What communicates nothing must take the way from start to wait all the same.
+    It needs no other rank, but the cotangent must get from start to wait all the same.
     """
 
     def start(call: _Call, batch: tuple[int, ...], x: Any) -> list[Any]:
@@ -209,7 +210,7 @@ def _to_itself(part: Callable[[_Call, int, Any], Any], back: str) -> _Kind:
     return _Kind("isendrecv", BEHIND, _by(back), start, _wait_itself)
 
 
-# THE TABLE of kinds: what users can start, and what comes back in reverse mode.
+# THE TABLE of kinds: calls that users can start, and calls of reverse mode.
 _KINDS = {
     "isend": _Kind("isend", BEHIND, _from_receiver, wait=_wait_sent, keeps=True),
     "irecv": _Kind("irecv", BEHIND, _to_sender, keeps=True),
@@ -219,7 +220,7 @@ _KINDS = {
     "ialltoall": _Kind("ialltoall", SECOND, _by("ialltoall")),
     "ibcast": _Kind("ibcast", IN_FRONT, _once("ibcast_transpose", "isum_on_root")),
     "ireduce_scatter": _Kind("ireduce_scatter", (1, 0), _by("iallgather_of_each")),
-    # Of the cotangents of ireduce_scatter each counts; and so in jax.shard_map those of ibcast, for the root.
+    # Each rank's cotangent of ireduce_scatter counts; and so in jax.shard_map those of ibcast, for the root.
     "iallgather_of_each": _Kind("iallgather", (0, 1), _by("ireduce_scatter")),
     "isum_on_root": _Kind("iallreduce", IN_FRONT, _by("ibcast"), wait=_wait_on_root),
     "iallgather_transpose": _to_itself(lambda call, batch, x: own_part(x, call.comm, batch), "iallgather"),
@@ -232,7 +233,7 @@ _KINDS = {
 
 
 def _reversed(call: _Call, values: Sequence[Any]) -> tuple[_Call, list[Any]]:
-    """The communication of the cotangents, and its ranks and tags at run time."""
+    """Return the call that communicates the cotangents, and its ranks and tags known at run time."""
     name, message = call.kind.back(joined(vars(call), values))
     params, route = split(message)
     # The tangent of any reduction is a sum.
@@ -281,7 +282,7 @@ def _wait_transpose(cotangents: Any, request_id: Any, *operands: Any, call: _Cal
     ]
 
 
-# Batches: one request of MPI's for all of it.
+# Batching: one MPI request for the whole batch.
 
 
 def _start_batch(operands: Any, dims: Any, *, call: _Call, batch: tuple[int, ...]) -> tuple[Any, Any]:
@@ -305,7 +306,7 @@ def _wait_batch(operands: Any, dims: Any, *, call: _Call) -> tuple[Any, Any]:
             "Start and wait under the same vmap."
         )
     values = operands[own:]
-    if values and dims[own] is not None:  # they were the same in all of the batch where it was started
+    if values and dims[own] is not None:  # equal in the whole batch, as _start_batch checked
         values = [jnp.moveaxis(values[0], dims[own], 0)[0]]
     return _wait.bind(*with_batch_at(0, operands[:own], dims[:own]), *values, call=call), [0]
 
@@ -331,12 +332,12 @@ batching.primitive_batchers[_start] = _start_batch
 batching.primitive_batchers[_wait] = _wait_batch
 
 
-# What users see.
+# The public functions.
 
 
 @jax.tree_util.register_pytree_node_class
 class Request(Started, Generic[Tree]):
-    """A communication that was started: what the operations with ``i`` in front return, and ``wait`` takes.
+    """A started communication, which operations such as ``isend`` and ``iallreduce`` return and ``wait`` takes.
 
     A request is a pytree, so it can be returned from a jitted function, carried through ``jax.lax.scan``, or be part of
     a larger pytree. Wait for each one exactly once. Under ``jax.vmap`` its batch is at axis 0.
@@ -356,18 +357,18 @@ class Request(Started, Generic[Tree]):
     __module__ = "mpixla"  # before annotations name the class: they keep the module that they see
 
     __slots__ = ("_parts", "_started")
-    # Of one communication: its call; and its id, the array that it keeps, and ranks and tags at run time. Of a pytree:
-    # its plan; and the requests of its parts. Of several: what makes the result of them, by `wait(*parts)`; and these.
+    # For one communication: its call; and its id, the kept array, and ranks and tags at run time. For a pytree: its
+    # plan; and the requests of its parts. For several: an object whose `wait(*parts)` returns the result; and these.
     _started: Any
     _parts: tuple[Any, ...]
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
-        """What a program carries of it, and what was started."""
+        """Return the arrays that a program carries of the request, and the started call or plan."""
         return self._parts, self._started
 
     @classmethod
     def tree_unflatten(cls, started: Any, parts: Any) -> "Request[Any]":
-        """A request of these."""
+        """Return a request made of the results of ``tree_flatten``."""
         request = object.__new__(cls)
         request._started, request._parts = started, tuple(parts)
         return request
@@ -376,15 +377,15 @@ class Request(Started, Generic[Tree]):
         raise AttributeError(f"a request has no {name}. mpixla.wait(request) gives the result.")
 
     def __repr__(self) -> str:
-        """What was started, for messages."""
+        """Return a text with the started calls, for messages."""
         return f"Request({self._started if isinstance(self._started, _Call) else started_in(self._parts)})"
 
 
-# Not methods: those would be users'.
+# Functions, since methods would be public.
 
 
 def _ids_in(request: Request[Any]) -> list[Any]:
-    """Returns the ids of the communications that a request stands for."""
+    """Return the ids of the communications in a request."""
     parts, started = request.tree_flatten()
     if isinstance(started, _Call):
         return [parts[0]]
@@ -392,7 +393,7 @@ def _ids_in(request: Request[Any]) -> list[Any]:
 
 
 def _wait_for(request: Request[Any]) -> Any:
-    """Waits for a request, and returns the result."""
+    """Wait for a request, and return the result."""
     parts, started = request.tree_flatten()
     if isinstance(started, Plan):
         return started.tree_of(waitall(parts))
@@ -400,7 +401,7 @@ def _wait_for(request: Request[Any]) -> Any:
 
 
 def wait_into(request: Request[Any], template: Any) -> Any:
-    """Waits for one message, with another array, whose values remain where nothing arrives."""
+    """Wait for one message and return it in a copy of another template, whose values remain where nothing arrives."""
     (request_id, _, values), call = request.tree_flatten()
     return call.wait(request_id, template, values)
 
@@ -413,9 +414,9 @@ for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"
 
 
 def _started(name: str, comm: Comm, *operands: Any, shape: tuple[int, ...] | None = None, **more: Any) -> Request[Any]:
-    """A request of this kind, whose result is like the last operand, or has another shape.
+    """Start a call of the kind ``name`` and return its request; the result is like the last operand, or has ``shape``.
 
-    What there is to say of its call besides may be known only at run time.
+    The call's further fields, ``more``, may be known only at run time.
     """
     params, values = split(more)
     first, last = operands[0], operands[-1]
@@ -426,23 +427,23 @@ def _started(name: str, comm: Comm, *operands: Any, shape: tuple[int, ...] | Non
 
 
 def wait(request: Request[Tree]) -> Tree:
-    """Waits for a request, and returns the result of its operation.
+    """Wait for a request, and return the result of its operation.
 
-    XLA orders what a program computes by its data alone. ``overlap`` waits as well, and has something computed between
-    start and wait.
+    XLA orders computations by data dependences alone. ``overlap`` waits as well, and computes a function between start
+    and wait.
 
     Args:
-        request: what an operation such as ``isend`` or ``iallreduce`` returned.
+        request: the request that an operation such as ``isend`` or ``iallreduce`` returned.
 
     Returns:
-        What the blocking operation returns; for ``isend`` the array that was sent.
+        The result of the blocking operation; for ``isend`` the array that was sent.
 
     Derivative:
         Linear. Reverse mode starts the communication of the cotangents here, and waits for it where the request was
         started. The ranks must wait for the requests between them in the same order.
 
     Raises:
-        TypeError: for what is no request.
+        TypeError: for an argument that is no request.
         jax.errors.JaxRuntimeError: when running, for a request that was waited for before.
 
     Example:
@@ -458,7 +459,7 @@ def wait(request: Request[Tree]) -> Tree:
 
 
 def waitall(requests: Sequence[Request[Tree]]) -> list[Tree]:
-    """Waits for all of these requests.
+    """Wait for all of these requests, and return their results.
 
     Args:
         requests: the requests.
@@ -497,23 +498,23 @@ def overlap(request: Request[Tree], fun: Callable[..., Work], *args: Any) -> tup
 @overload
 def overlap(request: Sequence[Request[Tree]], fun: Callable[..., Work], *args: Any) -> tuple[list[Tree], Work]: ...
 def overlap(request: Any, fun: Callable[..., Any], *args: Any) -> tuple[Any, Any]:
-    """Computes while a communication is under way, and waits for it then.
+    """Compute while a communication is under way, then wait for it, and return both results.
 
     Without it XLA may compute before the start or after the wait, and nothing overlaps: it only knows which data a
-    computation needs. Between the two comes what ``fun`` computes from ``args``; what it computes from arrays that it
-    closes over alone may come before.
+    computation needs. Computations of ``fun`` that need ``args`` come between the two; computations that need only
+    arrays that it closes over may come before.
 
     Args:
-        request: what an operation such as ``isendrecv``, ``iallreduce`` or ``halo_start`` returned, or a list of such
-            requests.
+        request: the request that an operation such as ``isendrecv``, ``iallreduce`` or ``halo_start`` returned, or a
+            list of such requests.
         fun: a function of arrays, which may communicate too. It is called once.
-        args: its arguments, arrays or pytrees of arrays. What is no array it is given as it is.
+        args: its arguments, arrays or pytrees of arrays. Other leaves are passed as they are.
 
     Returns:
         The result of the request, as ``wait`` returns it, or the list of results of a list of requests, waited for in
         its order; and ``fun(*args)``, any pytree. ``fun`` works in the memory of ``args``. XLA copies an array that the
-        program uses besides or that is an argument of the jitted function; so let ``fun`` return what of ``args`` is
-        used afterwards.
+        program uses besides or that is an argument of the jitted function; so let ``fun`` return the arrays of ``args``
+        that are used afterwards.
 
     Derivative:
         As for ``wait`` and for ``fun``. In reverse mode, where the communication of the cotangents starts at the wait
@@ -541,8 +542,8 @@ def overlap(request: Any, fun: Callable[..., Any], *args: Any) -> tuple[Any, Any
         _refuse_other_than_requests(one, "overlap")
     if not callable(fun):
         raise TypeError(f"overlap needs a function to compute between start and wait, but got {kind_of(fun)}.")
-    # Both times an array that a request keeps is held where it is one of the others: so that the block of a halo
-    # exchange, for one, is not in two places.
+    # Both times an array that a request keeps is held together with its other uses, so that the block of a halo
+    # exchange, for one, is not in memory twice.
     requests, args = _held((requests, args), _ids_of(requests), _arrays_in(args))
     work = fun(*args)
     requests, work = _held((requests, work), _arrays_in(work), _ids_of(requests))
@@ -555,7 +556,7 @@ def _ids_of(requests: Sequence[Request[Any]]) -> list[Any]:
 
 
 def _arrays_in(tree: Any) -> list[Any]:
-    """Returns each array once. NumPy's may be of what is no data of a program's, such as text."""
+    """Return each array in a pytree once; NumPy arrays only of a dtype that MPI can move."""
     leaves = jax.tree.leaves(tree)
     arrays = [
         x for x in leaves if isinstance(x, jax.Array) or (isinstance(x, np.ndarray) and x.dtype.name in native.dtypes)
@@ -564,7 +565,7 @@ def _arrays_in(tree: Any) -> list[Any]:
 
 
 def _held(tree: Any, first: Sequence[Any], then: Sequence[Any]) -> Any:
-    """The pytree, whose arrays ``then`` are there after its arrays ``first``. NumPy's become JAX's, as under jit."""
+    """Return the pytree with its arrays ``then`` held behind its arrays ``first``; NumPy arrays become JAX arrays."""
     arrays = [*first, *then]
     before, behind = (
         [jnp.asarray(x) if isinstance(x, np.ndarray) else data_of(x) for x in part] for part in (first, then)
@@ -589,7 +590,7 @@ def isend(x: ArrayLike, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = Non
 def isend(x: Tree, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> Request[Tree]: ...
 @moves(collect=Request.tree_unflatten)
 def isend(x: Any, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> Request[Any]:
-    """Starts to send an array to another rank.
+    """Start to send an array to another rank.
 
     Args:
         x: the array, or a pytree of arrays, which is sent leaf by leaf.
@@ -633,7 +634,7 @@ def irecv(x: ArrayLike, source: Rank = ..., *, tag: Tag = ..., comm: MPI.Comm | 
 def irecv(x: Tree, source: Rank = ..., *, tag: Tag = ..., comm: MPI.Comm | None = ...) -> Request[Tree]: ...
 @moves(collect=Request.tree_unflatten)
 def irecv(x: Any, source: Rank = ANY_SOURCE, *, tag: Tag = ANY_TAG, comm: MPI.Comm | None = None) -> Request[Any]:
-    """Starts to receive an array from another rank.
+    """Start to receive an array from another rank.
 
     Args:
         x: a template: the result has its shape and dtype. ``x`` is not modified. Or a pytree of templates, which is
@@ -649,8 +650,8 @@ def irecv(x: Any, source: Rank = ANY_SOURCE, *, tag: Tag = ANY_TAG, comm: MPI.Co
 
     Derivative:
         Linear in the message and the template. JAX sees this rank's operands only, so where the message has a
-        derivative give a template that has one too: an array that depends on the parameters, such as what is sent, and
-        not ``jnp.zeros_like`` of it. Reverse mode sends the cotangent back to ``source``, which must not be
+        derivative give a template that has one too: an array that depends on the parameters, such as the array to send,
+        and not ``jnp.zeros_like`` of it. Reverse mode sends the cotangent back to ``source``, which must not be
         ``MPI.ANY_SOURCE``, under the same tag (0 for ``MPI.ANY_TAG``).
 
     Raises:
@@ -692,7 +693,7 @@ def isendrecv(
     recvtag: Tag = ANY_TAG,
     comm: MPI.Comm | None = None,
 ) -> Request[Any]:
-    """Starts to send an array to one rank and to receive one from another.
+    """Start to send an array to one rank and to receive one from another.
 
     Args:
         sendbuf: the array to send, or a pytree of arrays, which is sent leaf by leaf.
@@ -741,7 +742,7 @@ def iallreduce(x: ArrayLike, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Req
 def iallreduce(x: Tree, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request[Tree]: ...
 @joins(reduces=True, collect=Request.tree_unflatten)
 def iallreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request[Any]:
-    """Starts to reduce the arrays of all ranks, element by element, with the result on every rank.
+    """Start to reduce the arrays of all ranks, element by element, with the result on every rank.
 
     Args:
         x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
@@ -777,7 +778,7 @@ def ibcast(x: ArrayLike, root: int, *, comm: MPI.Comm | None = None) -> Request[
 def ibcast(x: Tree, root: int, *, comm: MPI.Comm | None = None) -> Request[Tree]: ...
 @joins(reduces=False, collect=Request.tree_unflatten)
 def ibcast(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Request[Any]:
-    """Starts to send the root's array to every rank.
+    """Start to send the root's array to every rank.
 
     Args:
         x: on the root the array to send; elsewhere an array of the same shape and dtype, whose values do not matter. Or
@@ -808,7 +809,7 @@ def ibcast(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Request[Any]:
 
 @moves(collect=Request.tree_unflatten)
 def iallgather(x: Any, *, comm: MPI.Comm | None = None) -> Request[Any]:
-    """Starts to gather the arrays of all ranks on every rank.
+    """Start to gather the arrays of all ranks on every rank.
 
     Args:
         x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
@@ -837,14 +838,14 @@ def iallgather(x: Any, *, comm: MPI.Comm | None = None) -> Request[Any]:
 
 @moves(keys=True, collect=Request.tree_unflatten)
 def ialltoall(x: Any, *, comm: MPI.Comm | None = None) -> Request[Any]:
-    """Starts to send a slice of this rank's array to each rank, and to receive one from each.
+    """Start to send a slice of this rank's array to each rank, and to receive one from each.
 
     Args:
         x: this rank's array of shape ``(size, ...)``, or a pytree of such arrays; ``x[i]`` goes to rank ``i``.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
-        A request; ``wait`` gives an array like ``x`` with what rank ``i`` sent at index ``i``.
+        A request; ``wait`` gives an array like ``x`` with rank ``i``'s slice at index ``i``.
 
     Derivative:
         Linear. Reverse mode: ``alltoall``.
@@ -866,7 +867,7 @@ def ialltoall(x: Any, *, comm: MPI.Comm | None = None) -> Request[Any]:
 
 @joins(reduces=True, kept_axes=1, collect=Request.tree_unflatten)
 def ireduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request[Any]:
-    """Starts to reduce the arrays of all ranks, element by element, with a slice of the result on each rank.
+    """Start to reduce the arrays of all ranks, element by element, with a slice of the result on each rank.
 
     Args:
         x: this rank's array of shape ``(size, ...)``, of the same shape and dtype on every rank, or a pytree of such

@@ -1,4 +1,4 @@
-"""What several operations share: shapes of results, and where operands and results have the batch of a vmap."""
+"""Shape rules and batch axes that several operations share."""
 
 from typing import Any
 
@@ -9,43 +9,43 @@ from ..mpi.comm import Comm
 
 
 def like(x: ShapedArray, *values: ShapedArray, **params: Any) -> list[ShapedArray]:
-    """The result is like the operand, whatever numbers at run time come behind it."""
+    """Return the type of one result, like the operand; numbers known at run time may come behind it."""
     return [x]
 
 
 def each_like(*arrays: ShapedArray, **params: Any) -> list[ShapedArray]:
-    """As many results as operands, each like its own."""
+    """Return the types of as many results as operands, each like its operand."""
     return list(arrays)
 
 
-# What has a root does something to the first axis only there; elsewhere the result is like the operand.
+# Operations with a root change the first axis only on the root; elsewhere the result is like the operand.
 
 
 def stacked(x: ShapedArray, *, comm: Comm, root: int | None = None, **params: Any) -> list[ShapedArray]:
-    """The result has one operand for each rank."""
+    """Return the type of a result with a new first axis, of one operand for each rank."""
     return [reshaped(x, (comm.size, *x.shape)) if root in (None, comm.rank) else x]
 
 
 def unstacked(x: ShapedArray, *, comm: Comm, root: int | None = None, **params: Any) -> list[ShapedArray]:
-    """The result is one of the operand's first axis."""
+    """Return the type of a result that is one entry of the operand's first axis."""
     return [reshaped(x, x.shape[1:]) if root in (None, comm.rank) else x]
 
 
 def nothing(*operands: ShapedArray, **params: Any) -> list[ShapedArray]:
-    """There is no result."""
+    """Return no types, for an operation without a result."""
     return []
 
 
-# Axes of a batch, of operands and of results: the first; the second, behind that of the ranks, or of the rows that are
-# counted; or the last, so that a message that is shorter than the template is the beginning of each part.
+# Axes of a batch, of operands and of results: the first; the second, behind the axis of the ranks or of counted rows;
+# or the last, so that a message that is shorter than the template is the beginning of each part.
 IN_FRONT, SECOND, BEHIND = (0, 0), (1, 1), (-1, -1)
 
 
 def batch_behind_stack(*, comm: Comm, root: int | None = None, **params: Any) -> tuple[int, int]:
-    """The operand's batch is its first axis; the result's comes after that of the ranks."""
+    """Return the batch axes: the operand's first, and the result's behind the axis of the ranks."""
     return 0, int(root in (None, comm.rank))
 
 
 def batch_from_behind_stack(*, comm: Comm, root: int | None = None, **params: Any) -> tuple[int, int]:
-    """The operand's batch comes after the axis of the ranks; the result's is the first."""
+    """Return the batch axes: the operand's behind the axis of the ranks, and the result's first."""
     return int(root in (None, comm.rank)), 0

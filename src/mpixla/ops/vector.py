@@ -1,8 +1,8 @@
 """The operations whose parts differ in size between ranks: MPI's functions with a "v".
 
 Their counts are rows, entries of the first axis. They are known when tracing, and shapes follow from them; or the user
-says how many rows there is room for, the capacity, and counts are known only at run time (core/values.py). The batch of
-a vmap makes each row larger: it travels as the second axis.
+gives a capacity, a number of rows, and counts are known only at run time (core/values.py). The batch of a vmap makes
+each row larger: it travels as the second axis.
 """
 
 import functools
@@ -28,14 +28,17 @@ from .shapes import SECOND
 
 
 def bind(primitive: Primitive, x: Any, counts: dict[str, Any], **params: Any) -> Any:
-    """The primitive with counts that are static, a tuple each, or known at run time, an array each."""
+    """Bind a primitive with counts, each a static tuple or an array known at run time, and return its one result."""
     known, values = split(counts)
     return primitive.bind(x, *values, **known, **params)[0]
 
 
 @moves(keys=True)
 def moved(x: Any, name: str, fits: tuple[int, str] | None, communicate: Callable[[Any], Any]) -> Any:
-    """What becomes of an array, which must have so many rows, for this reason; None: any number."""
+    """Check that ``x`` has the expected number of rows, communicate it, and return the result.
+
+    ``fits``: that number and the reason for it; None for any number.
+    """
     x = as_leaf(x, "x", name)
     if x.ndim == 0:
         raise ValueError(f"{name} communicates rows, entries of the first axis, but x is a scalar and has no axis.")
@@ -45,7 +48,7 @@ def moved(x: Any, name: str, fits: tuple[int, str] | None, communicate: Callable
 
 
 def result_of(rows: Any, counts: Any, room: int | None, template: Any, name: str) -> Any:
-    """What users get: the rows; at run time with those of the template behind so many, and the counts."""
+    """Return the operation's result: the rows; with a capacity the rows, the template's behind them, and the counts."""
     if room is None:
         return rows
 
@@ -65,16 +68,16 @@ def result_of(rows: Any, counts: Any, room: int | None, template: Any, name: str
     return jax.tree.unflatten(structure, map(of_leaf, parts, templates)), counts
 
 
-# What the operations share.
+# Helpers that the operations share.
 
 
 def resized(x: ShapedArray, counts: Any, capacity: int | None) -> list[ShapedArray]:
-    """The type of so many rows, or of as many as there is room for."""
+    """Return the type with ``sum(counts)`` rows, or with ``capacity`` rows if there is one."""
     return [reshaped(x, (sum(counts) if capacity is None else capacity, *x.shape[1:]))]
 
 
 def _slice(x: Any, values: Sequence[Any], comm: Comm, counts: Any, capacity: int | None) -> Any:
-    """This rank's rows; at run time with zeros behind them."""
+    """Return this rank's rows of ``x``; with a capacity, zeros behind them."""
     if capacity is None:
         return _static_slice(x, own_rank(comm), counts, counts[comm.rank])
     if x.shape[0] == 0:
@@ -92,7 +95,7 @@ def _static_slice(x: Any, rank: Any, counts: tuple[int, ...], own: int) -> Any:
 
 
 def with_room(transpose: Transpose) -> Transpose:
-    """A transpose whose capacity is that of what goes back: as many rows as the operand has."""
+    """Return the transpose rule with the capacity of the cotangent's result: as many rows as the operand has."""
     return lambda ct, *, types, capacity, **params: transpose(
         ct, types=types, capacity=None if capacity is None else types[0].shape[0], **params
     )
@@ -103,7 +106,7 @@ def _each(comm: Comm) -> str:
 
 
 def _counts_of_all(counts: Any, name: str, comm: Comm, room: int | None) -> Any:
-    """The rows of each rank: those that the user has, or at run time each rank's own, gathered."""
+    """Return the counts of all ranks: the user's, or with a capacity each rank's own, gathered."""
     if room is not None and not isinstance(counts, Sequence) and np.ndim(counts) == 0:
         convention = as_convention(REPLICATED, name, comm)
         return allgather_p.bind(as_integers(counts, "counts", name), comm=comm, cotangent=convention)[0]
@@ -111,7 +114,7 @@ def _counts_of_all(counts: Any, name: str, comm: Comm, room: int | None) -> Any:
 
 
 def _own(counts: Any, comm: Comm, room: int | None) -> tuple[int, str] | None:
-    """How many rows this rank's array has, and why."""
+    """Return how many rows this rank's array must have, and why; None if counts are known only at run time."""
     return (counts[comm.rank], f"which is counts[{comm.rank}]") if room is None else None
 
 
@@ -138,7 +141,7 @@ def allgatherv(
     comm: MPI.Comm | None = None,
     cotangent: Cotangent = REPLICATED,
 ) -> Any:
-    """Gathers the arrays of all ranks, of different lengths, on every rank.
+    """Gather the arrays of all ranks, of different lengths, on every rank.
 
     Args:
         x: this rank's array, of shape ``(counts[rank], ...)``, with the same other axes and dtype on every rank. With
@@ -216,7 +219,7 @@ def alltoallv(
     template: Any = None,
     comm: MPI.Comm | None = None,
 ) -> Any:
-    """Sends some rows of this rank's array to each rank, and receives some from each.
+    """Send some rows of this rank's array to each rank, and receive some from each.
 
     Args:
         x: this rank's array of shape ``(sum(sendcounts), ...)``; the first ``sendcounts[0]`` rows go to rank 0, and so
@@ -232,7 +235,7 @@ def alltoallv(
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
-        An array of shape ``(sum(recvcounts), ...)`` with what the ranks sent, one behind the other. With a capacity an
+        An array of shape ``(sum(recvcounts), ...)`` with the ranks' rows, one behind the other. With a capacity an
         array of shape ``(capacity, ...)`` that begins with these, zeros behind them; and the counts received.
 
     Derivative:
@@ -293,7 +296,7 @@ def gatherv(
     template: Any = None,
     comm: MPI.Comm | None = None,
 ) -> Any:
-    """Gathers the arrays of all ranks, of different lengths, on the root.
+    """Gather the arrays of all ranks, of different lengths, on the root.
 
     Args:
         x: this rank's array, of shape ``(counts[rank], ...)``, with the same other axes and dtype on every rank. With a
@@ -355,7 +358,7 @@ def scatterv(
     template: Any = None,
     comm: MPI.Comm | None = None,
 ) -> Any:
-    """Sends some rows of the root's array to each rank.
+    """Send some rows of the root's array to each rank.
 
     Args:
         x: on the root an array of shape ``(sum(counts), ...)``, of which the first ``counts[0]`` rows go to rank 0, and
@@ -415,7 +418,7 @@ def scatterv(
 
 
 def _slices(value: Any, what: str, comm: Comm) -> jax.Array:
-    """Integers, as many for each rank."""
+    """Return offsets or sizes as an array of integers, the same number for each rank."""
     numbers = as_integers(value, what, "ragged_all_to_all")
     if numbers.ndim != 1 or not numbers.size or numbers.size % comm.size:
         raise ValueError(
@@ -426,9 +429,9 @@ def _slices(value: Any, what: str, comm: Comm) -> jax.Array:
 
 
 def _places(offsets: Any, sizes: Any, rows: int, beyond: int) -> Any:
-    """Where each of so many rows is, of slices that are packed one behind the other; ``beyond`` where no slice is.
+    """Return the place of each of ``rows`` rows of slices that are packed one behind the other; ``beyond`` behind them.
 
-    It is there too where a slice begins before the array, which JAX would count from the end.
+    Places before the array, which JAX would count from the end, are ``beyond``, too.
     """
     ends = jnp.cumsum(sizes)
     row = jnp.arange(rows, dtype=ends.dtype)
@@ -439,7 +442,7 @@ def _places(offsets: Any, sizes: Any, rows: int, beyond: int) -> Any:
 
 
 def _in_all(sizes: Any) -> Any:
-    """The rows of each rank's slices; for negative ones and too many, which might add up well, what C refuses."""
+    """Return the sum of each rank's sizes; if one is negative or the sum overflows, a number that C refuses."""
     most = np.iinfo(sizes.dtype).max
     is_beyond = sizes.astype(jnp.float32).sum(1) >= np.float32(most)
     return jnp.where((sizes < 0).any(1), -1, jnp.where(is_beyond, most, sizes.sum(1)))
@@ -456,7 +459,7 @@ def ragged_all_to_all(
     *,
     comm: MPI.Comm | None = None,
 ) -> jax.Array:
-    """Sends slices of this rank's array to the ranks, and puts those that come at places that their senders name.
+    """Send slices of this rank's array to the ranks, and put received slices at places that their senders name.
 
     The arguments and the result are those of ``jax.lax.ragged_all_to_all``, with a communicator in the place of an
     axis. Slices are of rows, entries of the first axis. They are packed and unpacked in the program, so where they lie
@@ -523,7 +526,7 @@ def ragged_all_to_all(
     rows, _ = alltoallv(packed, sent, received, capacity=output.shape[0], comm=comm)
     if not output.shape[0]:
         return rows
-    # Which row comes to each place, if any: of setting rows at places that are no constants JAX has no transpose.
+    # The row for each place, or -1. JAX has no transpose of setting rows at places that are no constants.
     to = _places(arriving.reshape(-1), coming, output.shape[0], output.shape[0])
     row = jnp.full(output.shape[0], -1, to.dtype).at[to].set(jnp.arange(to.size, dtype=to.dtype), mode="drop")
     came = (row >= 0).reshape(-1, *[1] * (output.ndim - 1))
