@@ -1,8 +1,8 @@
-"""Deduplicated messages: ranks of a host with the same message print it once. They agree without MPI, which may fail.
+"""Deduplicated messages: ranks of a host with the same message print it once, and agree on that without MPI.
 
-They share a file, which has a name only until each rank has opened it. Each rank appends lines to it. The first rank
-with a message waits a moment for the others, and prints it for all ranks with the same message. A rank that comes
-later, or waits for the first one in vain, prints its own.
+MPI itself may have failed. The ranks share a file, which has a name only until each rank has opened it. Each rank
+appends lines to it. The first rank with a message waits a moment for the others, and prints it for all ranks with the
+same message. A rank that comes later, or waits for the first one in vain, prints its own.
 
 base/program.py loads this file alone, before the program has imported mpixla. So it imports nothing of mpixla's.
 """
@@ -17,7 +17,7 @@ from contextlib import suppress
 from itertools import groupby, takewhile
 from typing import NamedTuple
 
-# Seconds that the first rank waits for others, by default. They wait twice as long for it, which may be stopped.
+# Seconds that the first rank waits for others, by default. Others wait for it twice as long, in case it has stopped.
 _MOMENT = 0.5
 _PAUSE = 0.01
 
@@ -44,7 +44,7 @@ _COMES, _SPEAKS, _SAID = "comes", "speaks", "said"
 
 
 def open_file(job: str) -> None:
-    """Open the file of a job's ranks on this host, where there is a place for files."""
+    """Open the file of a job's ranks on this host, in the folder for temporary files; do nothing if that fails."""
     global file
     with suppress(OSError):
         file = os.open(_path(job), os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)

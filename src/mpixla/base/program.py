@@ -146,7 +146,7 @@ def run(program: list[str]) -> None:
                 hook(kind, value, trace)
             when = "while" if any(module.partition(".")[0] == "mpixla" for module in sys.modules) else "before"
             if not _end_early(f"ended with an uncaught {kind.__name__} {when} importing mpixla", text, 1) and text:
-                sys.stderr.write(text)  # in one piece
+                sys.stderr.write(text)  # in one write
 
         print_without_us.only_prints = hook is sys.__excepthook__  # type: ignore[attr-defined]  # for watch/exit.py
         return print_without_us
@@ -156,7 +156,7 @@ def run(program: list[str]) -> None:
         sys.modules[_OWNER].install()
     else:
         sys.excepthook = without_us(sys.excepthook)
-    atexit.register(_note_end)  # the first one, which runs last, when threads have ended too
+    atexit.register(_note_end)  # registered first, so it runs last, when threads have ended, too
     # Under MPICH stdout is a pipe: output in Python's buffer of 8 KiB comes late, or never if the process is killed.
     with suppress(AttributeError, ValueError):
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
@@ -187,7 +187,7 @@ def _run(program: list[str]) -> None:
         exec(compile(code, "<string>", "exec"), main.__dict__)
     elif kind == "-m":
         _begin(main, os.getcwd(), rest)
-        runpy._run_module_as_main(rest[0])  # type: ignore[attr-defined]  # what Python itself calls
+        runpy._run_module_as_main(rest[0])  # type: ignore[attr-defined]  # as Python itself does
     else:
         file = kind if os.path.isabs(kind) else os.path.join(os.getcwd(), kind)
         if get_importer(file):  # a folder or an archive, with a __main__.py

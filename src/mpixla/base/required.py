@@ -43,7 +43,7 @@ except ImportError as e:
 EFFECT_REGISTRIES = (
     ordered_effects,
     # JAX itself would refuse an ordered effect on several devices with a message about its internals; our
-    # lowering rule refuses it with a message that says what to do.
+    # lowering rule refuses it with a message that has the remedy.
     shardable_ordered_effects,
     control_flow_allowed_effects,
     custom_derivatives_allowed_effects,

@@ -7,7 +7,7 @@ OFF, ON = ("0", "false", "off", "no", "n"), ("1", "true", "on", "yes", "y")
 
 CHECK, TIMEOUT, TRACE = "MPIXLA_CHECK", "MPIXLA_TIMEOUT", "MPIXLA_TRACE"
 
-# Variables that mpixla no longer reads, and what to do instead of setting them.
+# Variables that mpixla no longer reads, and the alternative to each.
 _REMOVED = {
     "MPIXLA_COMPILE_ONCE": "have rank 0 compile first, as docs/other_tools.md shows (The compilation cache)",
 }

@@ -36,6 +36,6 @@ def say(text: str) -> None:
         sys.stderr.flush()
         heard = os.path.sameopenfile(sys.stderr.fileno(), file())
     if not heard and _people:
-        with contextlib.suppress(OSError, ValueError):  # nobody reads it, or it was closed
+        with contextlib.suppress(OSError, ValueError):  # its reader has gone, or it was closed
             _people.write(text)
             _people.flush()

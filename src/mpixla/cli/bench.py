@@ -16,7 +16,7 @@ from .info import say
 
 SIZES = (4, 1 << 10, 1 << 15, 1 << 20, 1 << 24)  # bytes
 
-# Seconds that one measurement should take, and how many of them there are; the best one counts.
+# The seconds of one measurement, and the number of measurements; the shortest time counts.
 _SECONDS = 0.1
 _REPEATS = 3
 

@@ -24,7 +24,7 @@ def _main(arguments: list[str]) -> None:
         print_and_exit(2, _USAGE)
     for name in names.split(","):
         install(name)
-    # MPI is initialized, also for a program that does so before it imports the library.
+    # MPI is initialized already; a program may call MPI.Init before it imports the library.
     MPI.Init = lambda: None
     MPI.Init_thread = lambda required=MPI.THREAD_MULTIPLE: MPI.Query_thread()
     jax_settings.note_environment("mpixla.compat")

@@ -100,7 +100,7 @@ def make() -> dict[str, ModuleType]:
     """Return JPI's modules by name. As importing JPI does, this turns on JAX's 64-bit types."""
     jax.config.update("jax_enable_x64", True)
     ops = {f.__name__: f for f in (allgather, allreduce, barrier, bcast, gather, recv, scatter, send)}
-    # jpi.allreduce is the function, and jpi.allreduce in an import statement the module that has it.
+    # As an attribute, jpi.allreduce is the function; in an import statement, it is the module with the function.
     modules = {f"jpi.{name}": make_module(f"jpi.{name}", {name: f}) for name, f in ops.items()}
     return modules | {
         "jpi": make_module("jpi", {**ops, "gen_token": gen_token, "__all__": [*ops, "gen_token"]}),

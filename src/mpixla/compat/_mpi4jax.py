@@ -36,7 +36,7 @@ _OPERATIONS = (
 
 
 class HashableMPIType:
-    """An MPI object that jax.jit accepts as a static argument, and every operation in place of the object."""
+    """A hashable wrapper of an MPI object, for static arguments of jax.jit; operations accept it like the object."""
 
     def __init__(self, obj: Any) -> None:
         """Wrap a communicator, reduction or status object."""
@@ -101,7 +101,7 @@ def _without_token(name: str, module: str = _PACKAGE) -> Callable[..., Any]:
                 "with tokens there is mpixla.compat's 'mpi4jax-tokens'."
             )
         result = _call(name, args, kwargs)
-        return [] if result is None else result  # send and barrier: a primitive's results, of which there are none
+        return [] if result is None else result  # send and barrier: no results, as a list
 
     op.__module__ = module  # where pickle finds it
     return op

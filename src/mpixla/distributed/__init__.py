@@ -1,4 +1,4 @@
-"""JAX's own collectives over MPI: ``jax.lax.psum``, ``jax.shard_map`` and what ``jax.jit`` inserts for sharded arrays.
+"""JAX's own collectives over MPI: of ``jax.lax.psum``, of ``jax.shard_map``, and of ``jax.jit`` with sharded arrays.
 
 Start the job with ``mpirun -n N python -m mpixla.distributed script.py``, and call :func:`initialize` first of all.
 """
@@ -116,7 +116,7 @@ def over_hosts(make_mesh: Any) -> Any:
     """Return a ``jax.make_mesh`` that also makes meshes of CPUs of several hosts, in the order of the devices.
 
     JAX takes each host for a slice of accelerators, with a fast network inside and a slow one between, and refuses to
-    make a mesh of several. Under MPI the network is one.
+    make a mesh of several. Under MPI there is one network.
     """
 
     @functools.wraps(make_mesh)

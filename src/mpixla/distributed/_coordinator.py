@@ -43,7 +43,7 @@ def find_coordinator() -> str:
 
 
 def _own_addresses() -> list[str]:
-    """Return the IPv4 addresses of this host's network devices, but for loopback."""
+    """Return the IPv4 addresses of this host's network devices, except loopback."""
     found = list[str]()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for _, device in socket.if_nameindex():

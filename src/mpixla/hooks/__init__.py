@@ -49,7 +49,7 @@ _IS_OFF = f"{_VARIABLE} turns it off"
 off = {name.strip() for name in os.environ.get(_VARIABLE, "").lower().split(",")} - {""}
 
 
-# Registries of JAX's rules for its primitives, by which it linearizes, and takes checkpoints apart.
+# Registries of JAX's rules for its primitives: for linearization, and for partial evaluation of checkpoints.
 LINEARIZE = "jax._src.interpreters.partial_eval:custom_partial_eval_rules"
 IN_CHECKPOINT = "jax._src.interpreters.partial_eval:partial_eval_jaxpr_custom_rules"
 

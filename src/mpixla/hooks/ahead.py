@@ -1,4 +1,4 @@
-"""Dispatch in Python of programs that are compiled ahead of time, ``jit(f).lower(x).compile()``, and show the effect.
+"""Python dispatch of programs with the effect that are compiled ahead of time, ``jit(f).lower(x).compile()``.
 
 JAX's C++ dispatch passes no tokens. JAX does not use it for a jitted function with ordered effects, but does for one
 that is compiled ahead of time.

@@ -39,7 +39,7 @@ def _explain_exports() -> None:
     try:
         put = replace("jax._src.export._export:_check_module", "mod", "disabled_checks")
     except UnfitError:
-        return  # JAX's words are right as well
+        return  # JAX's own message is right, too
 
     @put
     def check_module(check: Any, *args: Any, **options: Any) -> Any:

@@ -60,7 +60,7 @@ def _refuse_constant_calls(jaxpr: Any, changing: Iterable[Any]) -> None:
             continue
         inner = [] if may_hide(eqn.primitive) else jaxprs_in(eqn.params)
         for part in (getattr(x, "jaxpr", x) for x in inner):
-            # JAX evaluates it partially. The last operands of a branch or loop body are those of its function.
+            # JAX evaluates it partially. The operands of a branch or loop body are the last ones of the equation.
             _refuse_constant_calls(part, (v for v, c in zip(part.invars[::-1], changes[::-1], strict=False) if c))
         if not inner and not any(changes):
             refused = (

@@ -1,7 +1,7 @@
 """C++ dispatch of programs that communicate: their effect is hidden (core/seal.py) when JAX lowers them to a module.
 
 By then JAX has analysed the program, and uses the module's effects only to choose the dispatch. A program for export
-keeps its effect: the process that loads it must know.
+keeps its effect, for the process that loads it.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ def install() -> None:
     const_args = need("jax._src.core:jaxpr_const_args")
     need("jax._src.interpreters.mlir:LoweringParameters.for_export")
 
-    @replace("jax._src.interpreters.pxla:_cached_lowering_to_hlo")  # a cache, which does not say what it takes
+    @replace("jax._src.interpreters.pxla:_cached_lowering_to_hlo")  # a cache, without a signature
     def lower_sealed(
         lower: Any, jaxpr: Any, name: str, backend: Any, constants: int, *args: Any, **options: Any
     ) -> Any:

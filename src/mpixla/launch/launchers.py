@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .library import CannotStartError, Library
 
-_SECONDS = 30  # that one may take to say what it is
+_SECONDS = 30  # the time limit for a command's output, such as that of --version
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ KINDS = (
     ),
     Kind(
         vendors=("Intel MPI",),
-        names=("mpiexec.hydra",),  # mpirun is a script that keeps signals to itself
+        names=("mpiexec.hydra",),  # mpirun is a script that does not forward signals
         says=r"Intel\(R\) MPI Library.*Version (\d+(?:\.\d+)+)",
         label=("-prepend-rank",),
         unpinned=(),

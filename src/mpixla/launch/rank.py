@@ -25,7 +25,7 @@ PLACES = (
     ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),  # Open MPI
 )
 AUTO = "auto"  # as many threads as a rank has cores
-ALL = "all"  # all cores, and the threads that the environment says
+ALL = "all"  # all cores, and the threads of the environment
 # Signals that the kernel sends, and the hint for each.
 _FATAL = {
     signal.SIGKILL: "often because memory ran out (the kernel's log says so: dmesg)",
@@ -35,7 +35,7 @@ _FATAL = {
     ),
     signal.SIGXCPU: "because its time on the processor ran out (ulimit -t)",
 }
-_FORWARDING = 0.3  # seconds that the launcher has to forward the sentence before it hears that the rank has ended
+_FORWARDING = 0.3  # seconds between the sentence and the rank's end, in which the launcher forwards the sentence
 _PR_SET_PDEATHSIG = 1  # Linux: <sys/prctl.h>
 _CPUS = Path("/sys/devices/system/cpu")
 

@@ -1,1 +1,1 @@
-"""MPI, and what a process has of it."""
+"""MPI in this process: the library, communicators, reductions, GPUs, and aborting the job."""

@@ -111,7 +111,7 @@ class Op(NamedTuple):
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The attributes that are parameters of the primitive: all but those that lowering adds."""
+        """The attributes that are parameters of the primitive: all but the ones from lowering."""
         return tuple(name for name in self.attributes if name not in (PACKED, SITE))
 
 

@@ -37,7 +37,7 @@ class Comm:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One call of one rank. Times are nanoseconds from the first call of all, ranks those of MPI_COMM_WORLD."""
+    """A call of a rank. Times are nanoseconds from the first call of the job; ranks are ranks of MPI_COMM_WORLD."""
 
     rank: int
     comm: Comm

@@ -54,7 +54,7 @@ def who_waited(job: Job) -> dict[tuple[int, int], Sum]:
     return group(waits, lambda call: (call.rank, call.late))
 
 
-# Words
+# Texts
 
 
 class Unit:

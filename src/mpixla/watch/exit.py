@@ -113,7 +113,7 @@ def program_fails(kind: type[BaseException]) -> None:
     """Abort the job after an uncaught exception during the import of mpixla, which is printed already."""
     if can_abort():
         _abort_unless_all(f"ended with an uncaught {kind.__name__} while importing mpixla")
-        sys.last_traceback = None  # it is not lost (below)
+        sys.last_traceback = None  # handled, so _refuse_lost_exception must skip it
 
 
 def _abort_unless_all(did: str, more: str = "", status: int = 1) -> None:

@@ -28,7 +28,7 @@ from ..mpi import native
 # ready, XLA runs it in another thread, where the site is not known. So a thread's first calls, which are compared
 # between the ranks, wait for their operands; and if a rank asks for reports, each line has a program of its own
 # (`settings.reports`).
-_OF_THREAD = -1  # as include/mpixla.h has it
+_OF_THREAD = -1  # the value in include/mpixla.h
 _first_calls = native.lib.mpixla_check_first_calls()
 # The size of the caches of files and lines. Each cell of a notebook is a file.
 _LIMIT = 4096

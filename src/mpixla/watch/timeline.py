@@ -17,7 +17,7 @@ _LIMIT_MIB = 256
 _SECONDS = 2.0
 
 _now = native.lib.mpixla_trace_now
-_comm: Any = None  # for the comparison of clocks, where there are several
+_comm: Any = None  # the communicator for comparisons of clocks, where there are several clocks
 _comparing: list[int] = []  # the first rank of each further host
 
 
