@@ -60,7 +60,7 @@ def _hides_communication(eqn: Any) -> bool:
     """Return True if the ``impl`` of an equation's primitive communicates."""
     try:
         traced = _trace_impl(eqn)
-    except Exception:  # whatever others raise where they get no arrays
+    except Exception:  # any error, since other libraries' code gets no arrays
         return False
     return ordered in show_effects(traced).effects
 
@@ -74,7 +74,7 @@ def reveal(jaxpr: Any, name: str) -> Any:
             return rewriting.inside(eqn)
         try:
             traced = _trace_impl(eqn)
-        except Exception as e:  # whatever others raise where they get no arrays
+        except Exception as e:  # any error, since other libraries' code gets no arrays
             failed[eqn.primitive.name] = e
             return eqn
         traced = rewriting.of(traced)

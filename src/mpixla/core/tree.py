@@ -1,7 +1,7 @@
 """Pytrees and arrays of PRNG keys as data arguments: decorators that extend a function of one array to them.
 
 A reduction or broadcast of a pytree is one call of MPI for each data type: the leaves are packed into one array, and
-the result is cut apart again (pack.py). Everything else is one call for each leaf, in their order.
+the result is split again (pack.py). Everything else is one call for each leaf, in their order.
 """
 
 import functools

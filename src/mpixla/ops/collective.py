@@ -42,7 +42,7 @@ def shares(x: Any, comm: Comm, op: Reduction) -> Any:
 def _equal(x: Any, extremes: Any) -> Any:
     """Return which entries of ``x``, as it was sent, are the extremes.
 
-    For the comparison alone XLA might compute ``x`` anew.
+    For the comparison alone XLA might recompute ``x``.
     """
     _, (sent,) = hold([extremes], [x])
     return sent == extremes
@@ -149,7 +149,7 @@ def allgather(x: Any, *, comm: MPI.Comm | None = None, cotangent: Cotangent = RE
 
     Raises:
         TypeError: for a ``comm`` that is no intra-communicator or a dtype that MPI cannot move.
-        ValueError: for a communicator that was freed, or a ``cotangent`` that is neither.
+        ValueError: for a communicator that was freed, or an invalid ``cotangent``.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -195,7 +195,7 @@ def allreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None, cotangent: Co
     Args:
         x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
         op: the reduction, such as ``MPI.SUM``. For ``MPI.MAXLOC`` and ``MPI.MINLOC`` ``x`` is a pair of arrays of one
-            shape, values and their places. So is the result: the extreme, and the least place of those that hold it.
+            shape, values and their places. The result is such a pair: the extreme, and the least place that holds it.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
         cotangent: how reverse mode counts the cotangents of the result, which is the same on every rank: "replicated",
             they are the same on every rank too and count once; or "varying", they differ and are added up.
@@ -212,7 +212,7 @@ def allreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None, cotangent: Co
     Raises:
         TypeError: for an ``op`` that is no ``MPI.Op`` or does not apply to the dtype, or a ``comm`` that is no
             intra-communicator.
-        ValueError: for a communicator or reduction that was freed, or a ``cotangent`` that is neither.
+        ValueError: for a communicator or reduction that was freed, or an invalid ``cotangent``.
 
     Example:
         >>> from mpi4py import MPI
@@ -364,7 +364,7 @@ def bcast(x: Any, root: int, *, comm: MPI.Comm | None = None, cotangent: Cotange
 
     Raises:
         TypeError: for a ``comm`` that is no intra-communicator or a dtype that MPI cannot move.
-        ValueError: for a communicator that was freed, or a ``cotangent`` that is neither.
+        ValueError: for a communicator that was freed, or an invalid ``cotangent``.
         TypeError, ValueError: for a root that is no static integer, or no rank of ``comm``.
 
     Example:
@@ -400,7 +400,7 @@ def exscan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
     Args:
         x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
         op: the reduction, such as ``MPI.SUM``. For ``MPI.MAXLOC`` and ``MPI.MINLOC`` ``x`` is a pair of arrays of one
-            shape, values and their places. So is the result: the extreme, and the least place of those that hold it.
+            shape, values and their places. The result is such a pair: the extreme, and the least place that holds it.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
@@ -489,7 +489,7 @@ def reduce(x: Any, op: MPI.Op, root: int, *, comm: MPI.Comm | None = None) -> An
     Args:
         x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
         op: the reduction, such as ``MPI.SUM``. For ``MPI.MAXLOC`` and ``MPI.MINLOC`` ``x`` is a pair of arrays of one
-            shape, values and their places. So is the result: the extreme, and the least place of those that hold it.
+            shape, values and their places. The result is such a pair: the extreme, and the least place that holds it.
         root: the rank that has the result.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
@@ -537,7 +537,7 @@ def reduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
         x: this rank's array of shape ``(size, ...)``, of the same shape and dtype on every rank, or a pytree of such
             arrays.
         op: the reduction, such as ``MPI.SUM``. For ``MPI.MAXLOC`` and ``MPI.MINLOC`` ``x`` is a pair of arrays of one
-            shape, values and their places. So is the result: the extreme, and the least place of those that hold it.
+            shape, values and their places. The result is such a pair: the extreme, and the least place that holds it.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
@@ -575,7 +575,7 @@ def scan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
     Args:
         x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
         op: the reduction, such as ``MPI.SUM``. For ``MPI.MAXLOC`` and ``MPI.MINLOC`` ``x`` is a pair of arrays of one
-            shape, values and their places. So is the result: the extreme, and the least place of those that hold it.
+            shape, values and their places. The result is such a pair: the extreme, and the least place that holds it.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:

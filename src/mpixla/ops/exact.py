@@ -164,7 +164,7 @@ def fsum(
     Raises:
         TypeError: for integers and booleans, whose sums are exact, an axis that is no static integer, a ``comm`` that
             is no intra-communicator, or a dtype that MPI cannot move.
-        ValueError: for an axis that ``x`` does not have or that is named twice, a ``cotangent`` that is neither, or a
+        ValueError: for an axis that ``x`` does not have or that is named twice, an invalid ``cotangent``, or a
             communicator that was freed.
 
     Example:

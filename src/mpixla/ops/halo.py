@@ -27,7 +27,7 @@ _Axes = tuple[tuple[int, ...], ...]
 
 def _make(name: str, transposed: Callable[[], Primitive]) -> Primitive:
     def jvp(primals: Any, tangents: Any, *, axes: _Axes, **params: Any) -> Sequence[Any]:
-        """Return the exchanged tangents; those of integer arrays stay as they are."""
+        """Return the exchanged tangents; tangents of integer arrays stay as they are."""
         moved = [i for i, x in enumerate(primals) if jnp.issubdtype(x.dtype, jnp.inexact)]
         exchanged = primitive.bind(*(tangents[i] for i in moved), axes=tuple(axes[i] for i in moved), **params)
         results = list(tangents)
@@ -147,7 +147,7 @@ class _Halo:
     comm: Comm
     axes: _Axes
     widths: tuple[int, ...]
-    groups: tuple[tuple[int, ...], ...]  # of the arrays that travel in one message: those of one data type
+    groups: tuple[tuple[int, ...], ...]  # of arrays that travel in one message: arrays of one dtype
 
     def cut(self, blocks: Sequence[Any], way: Sequence[int], inner: bool) -> list[Any]:
         """Return one message for each group: its borders if ``inner``, else its ghosts."""
@@ -219,8 +219,8 @@ def halo_exchange(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = No
         ``x`` with its ghost zones filled. Inside ``jit`` that is done in the memory of ``x``, if nothing else uses it.
 
     Derivative:
-        Linear. Reverse mode: cotangents of ghosts are added to those of the items that they are copies of, and become
-        zero; at a wall they stay.
+        Linear. Reverse mode: the cotangent of a ghost is added to the cotangent of its original item, and becomes zero;
+        at a wall it stays.
 
     Raises:
         TypeError: for a ``comm`` that is not Cartesian, a width or axis that is no static integer, or a dtype
@@ -267,8 +267,8 @@ def halo_start(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = None)
         if nothing else uses it.
 
     Derivative:
-        Linear. Reverse mode: cotangents of ghosts are added to those of the items that they are copies of, and become
-        zero; at a wall they stay.
+        Linear. Reverse mode: the cotangent of a ghost is added to the cotangent of its original item, and becomes zero;
+        at a wall it stays.
 
     Raises:
         TypeError: for a ``comm`` that is not Cartesian, a width or axis that is no static integer, or a dtype that MPI

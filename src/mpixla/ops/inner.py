@@ -94,7 +94,7 @@ def vdot(
         x: this rank's part of a vector, an array or a pytree of arrays of any shape, which is conjugated. Parts may
             differ in size, and be empty; their dtypes are the same on all ranks.
         y: the same of the other vector, of the same structure and shapes.
-        mask: which entries count, such as those that are no copies of another rank's: an array of bools that
+        mask: which entries count, for example all but copies of another rank's entries: an array of bools that
             broadcasts to each leaf's shape, or a pytree of them. By default all do.
         exact: whether products and their sum are exact, and the result is rounded once: then it has the same bits on
             any number of ranks (docs/exact.md). Of floats and complex numbers.
@@ -113,8 +113,8 @@ def vdot(
     Raises:
         TypeError: for a ``comm`` that is no intra-communicator, a dtype that cannot be summed up, or a mask that is
             not of bools.
-        ValueError: for vectors or masks that do not fit each other, a vector without arrays, a ``cotangent`` that is
-            neither, or a communicator that was freed.
+        ValueError: for vectors or masks that do not fit each other, a vector without arrays, an invalid ``cotangent``,
+            or a communicator that was freed.
 
     Example:
         >>> import jax.numpy as jnp, mpixla

@@ -120,7 +120,7 @@ def recv(
         ValueError: for a source that is not a rank or direction of the communicator, a tag out of range, or a
             communicator that was freed.
         jax.errors.JaxRuntimeError: when running, for a message that is longer than the template, or a traced source or
-            tag whose value is none.
+            tag whose value is invalid.
 
     Example:
         >>> from mpi4py import MPI
@@ -168,7 +168,7 @@ def send(x: Any, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> N
             that MPI cannot move.
         ValueError: for a destination that is not a rank or direction of the communicator, a tag out of range, or a
             communicator that was freed.
-        jax.errors.JaxRuntimeError: when running, for a traced destination or tag whose value is none.
+        jax.errors.JaxRuntimeError: when running, for a traced destination or tag whose value is invalid.
 
     Example:
         >>> from mpi4py import MPI
@@ -241,7 +241,7 @@ def sendrecv(
         source: the rank to receive from, ``MPI.ANY_SOURCE`` or ``MPI.PROC_NULL``; or a ``Shift``.
         dest: the rank to send to, or ``MPI.PROC_NULL``; or a ``Shift``. Where both are a ``Shift``, the program is the
             same on every rank. Ranks may be traced: integers that are known when the program runs, one program for all
-            of them. Where those of a ``jax.vmap`` differ within the batch, each part is a message of its own.
+            of them. Where ranks differ within the batch of a ``jax.vmap``, each part is a message of its own.
         sendtag: the tag of the message that is sent. It may be traced.
         recvtag: the tag of the message to receive, or ``MPI.ANY_TAG``. It may be traced.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.

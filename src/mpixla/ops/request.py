@@ -513,8 +513,8 @@ def overlap(request: Any, fun: Callable[..., Any], *args: Any) -> tuple[Any, Any
     Returns:
         The result of the request, as ``wait`` returns it, or the list of results of a list of requests, waited for in
         its order; and ``fun(*args)``, any pytree. ``fun`` works in the memory of ``args``. XLA copies an array that the
-        program uses besides or that is an argument of the jitted function; so let ``fun`` return the arrays of ``args``
-        that are used afterwards.
+        program uses elsewhere or that is an argument of the jitted function; so let ``fun`` return the arrays of
+        ``args`` that are used afterwards.
 
     Derivative:
         As for ``wait`` and for ``fun``. In reverse mode, where the communication of the cotangents starts at the wait
@@ -604,15 +604,15 @@ def isend(x: Any, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> 
 
     Derivative:
         Linear. Forward mode sends the tangent. Reverse mode receives from ``dest``, under the same tag, the cotangent
-        of what was received there, and adds it to that of the wait's result. The receiver may have used ``irecv`` or
-        ``recv``, with this rank and tag named.
+        of the array received there, and adds it to the cotangent of the wait's result. The receiver may have used
+        ``irecv`` or ``recv``, with this rank and tag named.
 
     Raises:
         TypeError: for a destination or tag that is not an integer, a ``comm`` that is no intra-communicator, or a dtype
             that MPI cannot move.
         ValueError: for a destination that is not a rank or direction of the communicator, a tag out of range, or a
             communicator that was freed.
-        jax.errors.JaxRuntimeError: when running, for a traced destination or tag whose value is none.
+        jax.errors.JaxRuntimeError: when running, for a traced destination or tag whose value is invalid.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -660,7 +660,7 @@ def irecv(x: Any, source: Rank = ANY_SOURCE, *, tag: Tag = ANY_TAG, comm: MPI.Co
         ValueError: for a source that is not a rank or direction of the communicator, a tag out of range, or a
             communicator that was freed.
         jax.errors.JaxRuntimeError: when running, for a message that is longer than the template, or a traced source or
-            tag whose value is none.
+            tag whose value is invalid.
 
     Example:
         >>> import jax.numpy as jnp, mpixla

@@ -151,7 +151,7 @@ def allgatherv(
             gathered from all.
         capacity: how many rows the result has room for, a static integer, the same on every rank. Then counts are
             known only at run time, and one program takes any of them.
-        template: with a capacity, an array like the result, whose rows remain behind those that came.
+        template: with a capacity, an array like the result, whose rows remain behind the received rows.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
         cotangent: how reverse mode counts the cotangents of the result, as of ``allreduce``.
 
@@ -168,8 +168,8 @@ def allgatherv(
         TypeError: for counts that are not a sequence of static integers (with a capacity, of integers), a
             ``template`` without a capacity, a ``comm`` that is no intra-communicator, or a dtype that MPI cannot move.
         ValueError: for counts that are negative or not one for each rank, an ``x`` that does not have ``counts[rank]``
-            rows, a ``template`` that is not like the result, a ``cotangent`` that is neither, or a communicator that
-            was freed.
+            rows, a ``template`` that is not like the result, an invalid ``cotangent``, or a communicator that was
+            freed.
         jax.errors.JaxRuntimeError: when running, for counts that are more rows than there is room for.
 
     Example:
@@ -227,11 +227,11 @@ def alltoallv(
             do not count. Or a pytree of such arrays.
         sendcounts: how many rows, entries of the first axis, go to each rank: static integers, which may be 0. With a
             capacity they may be traced.
-        recvcounts: how many rows come from each rank: ``recvcounts[i]`` is what rank ``i`` has as
-            ``sendcounts[rank]``. With a capacity they may be traced, or all ranks leave them out and tell each other.
+        recvcounts: how many rows come from each rank: ``recvcounts[i]`` equals ``sendcounts[rank]`` of rank ``i``. With
+            a capacity they may be traced, or all ranks leave them out and tell each other.
         capacity: how many rows the result has room for, a static integer, which may differ between ranks. Then counts
             are known only at run time, and one program takes any of them.
-        template: with a capacity, an array like the result, whose rows remain behind those that came.
+        template: with a capacity, an array like the result, whose rows remain behind the received rows.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
@@ -307,7 +307,7 @@ def gatherv(
         root: the rank that receives.
         capacity: how many rows the root's result has room for, a static integer. Then counts are known only at run
             time, and one program takes any of them. All ranks must give it or none.
-        template: with a capacity, on the root an array like the result, whose rows remain behind those that came.
+        template: with a capacity, on the root an array like the result, whose rows remain behind the received rows.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
@@ -368,7 +368,7 @@ def scatterv(
             may be 0. With a capacity they may be traced, and the root's are taken.
         root: the rank that sends.
         capacity: how many rows the result has room for, as of ``alltoallv``. All ranks must give it or none.
-        template: with a capacity, an array like the result, whose rows remain behind those that came.
+        template: with a capacity, an array like the result, whose rows remain behind the received rows.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
@@ -471,10 +471,10 @@ def ragged_all_to_all(
         output: a template: the result has its shape and dtype, and its values except where slices come. For a pytree
             it is a pytree of the same structure.
         input_offsets: integers, which may be traced: the row of ``operand`` at which each slice begins. There is one
-            slice for each rank, or the same number of them for each, those for rank 0 first.
+            slice for each rank, or the same number of them for each, slices for rank 0 first.
         send_sizes: how many rows each slice has, likewise.
         output_offsets: the row of the receiver's ``output`` at which each slice is to begin, likewise.
-        recv_sizes: how many rows each slice has that comes, likewise, those from rank 0 first.
+        recv_sizes: how many rows each received slice has, likewise, slices from rank 0 first.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
