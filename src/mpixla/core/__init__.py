@@ -1,1 +1,1 @@
-"""How an operation becomes part of a JAX program: primitives, their rules, and the calls of users. Not for users."""
+"""The JAX side of the operations: primitives, their rules, and eager calls. Not for users."""

@@ -117,7 +117,7 @@ def check_leading_size(x: Any, name: str, comm: Comm) -> None:
 
 @dataclass(frozen=True)
 class Plan:
-    """How the leaves of a pytree are grouped into calls, and the results become a pytree. Equal plans do the same."""
+    """The grouping of a pytree's leaves into calls, and the pytree of the results. Equal plans do the same."""
 
     structure: Any
     key_impls: tuple[Any, ...]  # of each leaf; None where it is no array of keys

@@ -66,7 +66,7 @@ _MESSAGE = (("dest", "dest"), ("recvtag", "source"), ("sendtag", "dest"), ("sour
 
 
 def as_operand(params: dict[str, Any]) -> tuple[dict[str, Any], np.ndarray | None]:
-    """Return parameters without the static ranks and tags of a message, and these as an operand, or None.
+    """Return parameters with ``OPERAND`` for a message's static ranks and tags, and these as an operand, or None.
 
     ``native.PROC_NULL``, ``native.ANY_SOURCE``, ``native.ANY_TAG`` and a ``Shift`` remain parameters.
     """

@@ -106,7 +106,7 @@ def _each(comm: Comm) -> str:
 
 
 def _counts_of_all(counts: Any, name: str, comm: Comm, room: int | None) -> Any:
-    """Return the counts of all ranks: the user's, or with a capacity each rank's own, gathered."""
+    """Return the counts of all ranks: the user's, or gathered if with a capacity the user gives this rank's only."""
     if room is not None and not isinstance(counts, Sequence) and np.ndim(counts) == 0:
         convention = as_convention(REPLICATED, name, comm)
         return allgather_p.bind(as_integers(counts, "counts", name), comm=comm, cotangent=convention)[0]
