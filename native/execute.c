@@ -89,7 +89,7 @@ static int call_make(frame *f, const operation *o, const route *r) {
     return code;
 }
 
-/* What watches one call, of the features that are on. */
+/* The features that watch one call. */
 typedef struct watch {
     unsigned on;
     int checks;  /* the call is compared, and */
@@ -127,7 +127,7 @@ static int watch_end(const watch *w, frame *f, int made, int code) {
     return w->checked ? check_end(f, made, code) : code;
 }
 
-/* With the memory of a GPU, or the host's for NULL. */
+/* Makes a call from start to end, with buffers on this GPU, or on the host for NULL. Returns XLA's error, or NULL. */
 static ffi_error *execute(const ffi_call_frame *call, prepared *p, const operation *o, frame_gpu *gpu, unsigned on) {
     frame f;
     flight_call here;

@@ -37,16 +37,16 @@ static void front_end_lock(void) {
 }
 
 /* Returns the first wish whose function is to be called, or MPIXLA_WISHES. The caller holds the lock. */
-static int wish_next(void) {
+static int front_end_wish_next(void) {
     int i = 0;
     while (i < MPIXLA_WISHES && (!front_end.all[i].grant || front_end.all[i].asked == front_end.all[i].begun)) i++;
     return i;
 }
 
-static void *wishes_grant(void *nothing) {
+static void *front_end_wishes_grant(void *nothing) {
     pthread_mutex_lock(&front_end.lock);
     while (nothing == NULL) {
-        const int next = wish_next();
+        const int next = front_end_wish_next();
         if (next == MPIXLA_WISHES) {
             (void)pthread_cond_wait(&front_end.changed, &front_end.lock);
             continue;
@@ -67,10 +67,10 @@ static void *wishes_grant(void *nothing) {
 }
 
 /* With the lock. */
-static int64_t wish_number(wish *w) {
+static int64_t front_end_wish_count(wish *w) {
     if (!w->grant || front_end.no_condition) return 0;
     if (!front_end.is_started)
-        front_end.is_started = thread_start(wishes_grant, STACK_BYTES, "that calls the front end") == 0;
+        front_end.is_started = thread_start(front_end_wishes_grant, STACK_BYTES, "that calls the front end") == 0;
     if (!front_end.is_started) return 0;
     (void)pthread_cond_broadcast(&front_end.changed);
     return ++w->asked;
@@ -85,7 +85,7 @@ int front_end_has(mpixla_wish wish) {
 
 void front_end_want(mpixla_wish wish) {
     front_end_lock();
-    (void)wish_number(&front_end.all[wish]);
+    (void)front_end_wish_count(&front_end.all[wish]);
     pthread_mutex_unlock(&front_end.lock);
 }
 
@@ -93,7 +93,7 @@ int front_end_ask(mpixla_wish wish, int milliseconds) {
     const int64_t until = clock_now() + INT64_C(1000000) * milliseconds;
     front_end_lock();
     struct wish *w = &front_end.all[wish];
-    const int64_t mine = wish_number(w);
+    const int64_t mine = front_end_wish_count(w);
     while (mine && w->grant && w->granted < mine &&
            !system_condition_wait(&front_end.changed, &front_end.lock, until)) {
     }

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 
-/* What Linux says of a process in /proc/.../stat. */
+/* A process as Linux describes it in /proc/.../stat. */
 typedef struct process_line {
     int letter;      /* of its state; 0: unknown */
     int64_t started; /* 0: unknown */

@@ -16,7 +16,7 @@ enum {
     LEFT = 4         /* one part in so many of the file system is left to others */
 };
 
-static void name_make(uint64_t number, char name[NAME_BYTES]) {
+static void shared_name_make(uint64_t number, char name[NAME_BYTES]) {
     snprintf(name, NAME_BYTES, "/mpixla-%016" PRIx64, number);
 }
 
@@ -48,7 +48,7 @@ static int shared_pages_reserve(int file, int64_t from, int64_t bytes) {
 void *shared_open(uint64_t number, int makes, int64_t bytes, int64_t from, int64_t mine) {
     char name[NAME_BYTES];
     struct stat found = {0};
-    name_make(number, name);
+    shared_name_make(number, name);
     int file = shm_open(name, makes ? O_RDWR | O_CREAT | O_EXCL : O_RDWR, S_IRUSR | S_IWUSR);
     if (file < 0) return NULL;
     int fits = (makes ? ftruncate(file, bytes) == 0
@@ -67,6 +67,6 @@ void shared_close(void *memory, int64_t bytes) {
 
 void shared_forget(uint64_t number) {
     char name[NAME_BYTES];
-    name_make(number, name);
+    shared_name_make(number, name);
     (void)shm_unlink(name);
 }

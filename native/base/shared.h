@@ -1,22 +1,24 @@
-/* Memory that processes of one host share, by a number that they know. */
+/* Memory that processes of one host share. They find it by a number that one of them tells the others. */
 #ifndef MPIXLA_NATIVE_SHARED_H
 #define MPIXLA_NATIVE_SHARED_H
 
 #include <stdint.h>
 
-/* A number that nobody else has, on any host, and that nobody can guess where the system has random bytes. */
+/* Returns a random number, which no other process of any host has, and which cannot be guessed if the system has random
+ * bytes. */
 uint64_t shared_number(void);
 
-/* Maps memory of so many bytes, page by page of zeros, which this call makes or, if it does not, must find: who has no
- * memory in common with its maker finds none, and memory of another user's is none. The part of `mine` bytes at `from`,
- * the start of a page, is reserved, near the processor that calls: there may be less memory than a name can be had for.
- * A quarter of what the system has for such memory is left to others. NULL if there is none; then no name is left. */
+/* Maps memory of so many bytes and returns it; NULL if there is none. `makes`: this process makes the memory, of zeros;
+ * else it opens the memory that another process of the same user on the same host has made by this number. The part of
+ * `mine` bytes from byte `from` on, the start of a page, is reserved at once, near the calling processor, since a name
+ * can be had for more memory than there is. A quarter of the system's shared memory is left to other programs. If the
+ * call fails, the memory that it made has no name any more. */
 void *shared_open(uint64_t number, int makes, int64_t bytes, int64_t from, int64_t mine);
 
-/* Lets go of it. */
+/* Unmaps the memory from this process. */
 void shared_close(void *memory, int64_t bytes);
 
-/* Nobody can find it from now on, and it goes with the last process that has it. */
+/* Removes the memory's name: it cannot be opened any more, and is freed when the last process unmaps it or ends. */
 void shared_forget(uint64_t number);
 
 #endif

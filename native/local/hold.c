@@ -4,12 +4,12 @@
 
 #include "base/error.h"
 
-/* What a communicator's slot has beside NULL and a value. A program may free a communicator under a call that it has
- * dispatched, which empties the slot: then whoever puts a value back frees it. */
-static char unshared, /* there is none to be had */
-    in_use,           /* a call has the value */
-    contested,        /* and another thread's call was refused meanwhile, which other ranks may have made */
-    looked_at;        /* a thread has it for a moment, in hold_check */
+/* Sentinels for a communicator's slot, beside NULL and a value. If the program frees the communicator while a call owns
+ * the value, the slot is emptied, and the call frees the value when it gives it back. */
+static char unshared, /* these ranks cannot share memory */
+    in_use,           /* a call owns the value */
+    contested, /* as in_use, and a call of another thread was refused meanwhile, which other ranks may have made */
+    looked_at; /* hold_check has the value for a moment */
 
 static int hold_is_value(const void *s) {
     return s && s != &unshared && s != &in_use && s != &contested && s != &looked_at;

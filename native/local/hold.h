@@ -1,30 +1,31 @@
-/* What is kept for a communicator, for one call at a time: memory that its ranks share, of one kind. It is made in the
- * first call that takes it, and freed with the communicator, also by a program that frees that under a call. */
+/* Ownership of the memory that a communicator's ranks share: one slot of the communicator for each kind of memory, and
+ * one call at a time that owns what the slot has. The memory is made in the first call that takes it. It is freed with
+ * the communicator; if a call owns it at that moment, that call frees it. */
 #ifndef MPIXLA_NATIVE_HOLD_H
 #define MPIXLA_NATIVE_HOLD_H
 
 #include "local/memory.h"
 
-/* What there is of one kind. */
+/* One kind of memory. */
 typedef struct hold {
     comm_slot slot;
-    /* Makes it, in a call of all ranks of the communicator. `*made` is NULL where there is none to be had. Returns 0 or
-     * an error code, with which `*made` is broken, if it is not NULL. */
+    /* Makes the memory: a collective call. `*made` is NULL if there is none to be had. Returns 0 or an error code; with
+     * a code `*made` is NULL or broken. */
     int (*make)(const comm_entry *c, void **made);
     void (*free)(void *value);
-    memory_state *(*state)(const void *value); /* which this rank breaks where two threads made calls at a time */
-    int (*check)(const void *value);           /* 0, or an error code if some rank has broken it */
+    memory_state *(*state)(const void *value); /* broken by this rank if two of its threads make calls at a time */
+    int (*check)(const void *value);           /* returns 0, or an error code if a rank has broken the memory */
 } hold;
 
-/* Takes it for a call. `*taken` is to be given back, unless it is NULL: then the call goes through MPI. Returns 0 or an
- * error code. */
+/* Takes the memory for a call, and makes it if this is the first one. The caller gives `*taken` back with hold_give; if
+ * it is NULL, the ranks share no memory of this kind, and the call goes through MPI. Returns 0 or an error code. */
 int hold_take(const hold *h, comm_entry *c, void **taken);
 void hold_give(const hold *h, comm_entry *c, void *given);
 
-/* Checks it, for a call that does not take it; 0 where there is none. */
+/* Returns 0, or an error code if the memory is there and broken: for a call that does not take it. */
 int hold_check(const hold *h, comm_entry *c);
 
-/* For comm_slot_freed_by. */
+/* Frees the memory of a slot, for comm_slot_freed_by. */
 void hold_free(const hold *h, void *value);
 
 #endif

@@ -243,8 +243,8 @@ int local_check(const frame *f) {
     return code != 0 ? code : hold_check(&pairs_held, f->facts.communicator);
 }
 
-/* In a job with GPUs another rank may have its arrays in a GPU's memory, and take another route. A user-made reduction
- * may depend on getting whole arrays. */
+/* Excludes jobs with GPUs, in which another rank may have its arrays in a GPU's memory and take another route, and
+ * user-made reductions, which may depend on getting whole arrays. */
 int local_can(const frame *f) {
     return atomic_load_explicit(&is_on, memory_order_relaxed) && (f->facts.row->attributes & LOCAL) &&
            !(features_get() & FEATURE_GPUS) && f->size > 1 && f->size <= MOST_RANKS &&

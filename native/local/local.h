@@ -8,8 +8,8 @@
 
 #include "call/frame.h"
 
-/* Whether a call with the host's memory is one for this way: its row has LOCAL, and so few ranks can combine its items.
- * All ranks say the same. */
+/* Returns whether a call with the host's memory may go through shared memory: its row has LOCAL, there are not too many
+ * ranks, and its reduction is a predefined one. The same on all ranks. */
 int local_can(const frame *f);
 
 /* Makes such a call if this is faster than MPI, because it is short or combines, and its ranks share memory. `*made`
@@ -19,7 +19,7 @@ int local_can(const frame *f);
  * collective call on it fails, also one that would go through MPI. Returns 0 or an error code. */
 int local_run(const frame *f, int *made);
 
-/* For a call that goes through MPI: 0, or an error code if the communicator is broken. */
+/* Returns 0, or an error code if the communicator is broken: for a call that goes through MPI. */
 int local_check(const frame *f);
 
 #endif

@@ -1,4 +1,4 @@
-/* What segments and pairs have in common: a state that says whether the shared memory is broken, and how a rank waits
+/* The common part of segments and pairs: a state that says whether the shared memory is broken, and how a rank waits
  * for another one's write. */
 #ifndef MPIXLA_NATIVE_MEMORY_H
 #define MPIXLA_NATIVE_MEMORY_H

@@ -73,7 +73,7 @@ static void pairs_free(void *value) {
 
 /* Making them */
 
-/* What a rank tells all others of its memory. */
+/* A rank's memory, as it describes it to all others. */
 typedef struct offer {
     uint64_t number, nonce, rings; /* no rings: it has no memory */
 } offer;
@@ -153,7 +153,7 @@ static int pairs_agree(pairs *p, const offer *mine, offer *offers, uint64_t *tol
     return code;
 }
 
-/* What no other rank can know: MPI has failed meanwhile. */
+/* Marks this rank's memory as broken because MPI has failed meanwhile, which no other rank can know. */
 static void pairs_break_unmade(pairs *p, int code) {
     const int class = mpi_error_class(code);
     (void)mpi_error_set("MPI_Allgather or MPI_Alltoall", code, "by which neighbours agree to share memory", "");
@@ -192,7 +192,7 @@ static int pairs_make(const comm_entry *c, void **made) {
     return code;
 }
 
-/* What is held */
+/* Ownership */
 
 static memory_state *pairs_state(const void *value) {
     return &((const pairs *)value)->own->state;
@@ -247,7 +247,7 @@ static record *pairs_record_at(const ring *r, uint64_t at) {
     return (record *)(uintptr_t)(r->bytes + at % RING_BYTES);
 }
 
-/* With the record also the line of the next one must be free, which pair_post clears. */
+/* The line behind the record must be free as well, since pair_post clears the next record's length there. */
 char *pair_room(pair *p, int64_t *bytes) {
     const int64_t to_end = RING_BYTES - (int64_t)(p->posted % RING_BYTES) - (int64_t)sizeof(record);
     const int64_t most = to_end < PIECE_BYTES ? to_end : PIECE_BYTES;
@@ -286,7 +286,7 @@ int pairs_looks(const pairs *p) {
     return p->spins;
 }
 
-/* Whether a message that this rank waits for could go on now. */
+/* Returns whether a message of this pair can make progress now. */
 static int pair_is_ready(pair *p) {
     int64_t bytes = 1, whole;
     return (p->progress[0].done < p->progress[0].all && pair_look(p, &bytes, &whole)) ||

@@ -31,7 +31,7 @@ typedef struct slot {
     char bytes[FEW];
 } slot;
 
-/* What a rank writes and all read. */
+/* The part of the memory that one rank writes and all read. */
 typedef struct area {
     slot slots[SLOTS];
     char places[PLACES][SEGMENT_POST_BYTES];
@@ -45,7 +45,7 @@ typedef struct head {
     memory_state state;
 } head;
 
-/* The same for long posts, in memory that ranks have if they make such. */
+/* One rank's part of the memory for long posts, which is made with the first of them. */
 typedef struct long_area {
     char places[LONG_PLACES][SEGMENT_LONG_BYTES];
 } long_area;
@@ -76,7 +76,8 @@ static slot *segment_slot(const segment *s, int rank) {
     return &segment_area(s, rank)->slots[s->round % SLOTS];
 }
 
-/* Where so many bytes are posted, and how many rounds later others are. */
+/* Returns where a rank's post of so many bytes lies in this round; segment_places_for, after how many rounds that place
+ * is used again. */
 static char *segment_place(const segment *s, int rank, int64_t bytes) {
     if (bytes <= FEW) return segment_slot(s, rank)->bytes;
     if (bytes <= SEGMENT_POST_BYTES) return segment_area(s, rank)->places[s->round % PLACES];
@@ -128,7 +129,7 @@ void segment_free(segment *s) {
     free(s);
 }
 
-/* What no other rank can know: MPI has failed while the segment was made. */
+/* Marks the segment as broken because MPI has failed while it was made, which no other rank can know. */
 static void segment_break_unmade(segment *s, int code) {
     const int class = mpi_error_class(code);
     (void)mpi_error_set("MPI_Bcast or MPI_Allreduce", code, "by which its ranks agree to share memory", "");
@@ -198,7 +199,7 @@ int segment_check(const segment *s) {
 
 /* Waiting */
 
-/* Whether the number has come meanwhile, which is looked at after what may be wrong. */
+/* Returns whether the number is there. Waits read it once more after a check has failed. */
 static int segment_number_has_come(const _Atomic uint64_t *number, uint64_t least) {
     return atomic_load_explicit(number, memory_order_acquire) >= least;
 }

@@ -1,5 +1,5 @@
-/* What the ranks of a communicator find out together about a number that each of them has: the least and the greatest,
- * and so whether all have the same. MPI finds the greatest of the number, and of its complement.
+/* The least and the greatest of a number that each rank of a communicator has, and so whether it is the same on all:
+ * MPI_MAX over (h, ~h), since all h are equal iff max(h) == ~max(~h).
  */
 #ifndef MPIXLA_NATIVE_AGREED_H
 #define MPIXLA_NATIVE_AGREED_H
@@ -10,12 +10,11 @@ typedef struct agreed {
     uint64_t least, greatest;
 } agreed;
 
-/* Finds it in a collective call, which all ranks make. Returns 0 or MPI's error code, with which `*found` is what this
- * rank has itself. */
+/* Finds both, in a collective call. Returns 0 or MPI's error code; with a code `*found` is this rank's own number. */
 int agreed_find(mpixla_handle comm, uint64_t number, agreed *found);
 
-/* For whoever makes that call himself, a reduction by MPI_MAX of uint64: fills the words that this rank gives, and
- * reads those that it gets. */
+/* The two parts of agreed_find, for a caller that makes the reduction itself (MPI_MAX of uint64): fills the words that
+ * this rank sends, and reads the result. */
 enum { AGREED_WORDS = 2 };
 void agreed_fill(uint64_t words[AGREED_WORDS], uint64_t number);
 agreed agreed_read(const uint64_t words[AGREED_WORDS]);

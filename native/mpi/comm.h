@@ -13,7 +13,7 @@ enum { COMM_NAME_BYTES = 64 };
  * duplicate, on which the library's messages do not meet those of the program. */
 enum { COMM_REVERSED, COMM_PRIVATE, COMM_DERIVED };
 
-/* What other files keep for a communicator: each has a slot of its own, which is NULL at first. */
+/* Slots of a communicator, one for each file that keeps something for it; NULL at first. */
 typedef enum comm_slot {
     COMM_SLOT_END,      /* of MPI_COMM_SELF: what is to be done when MPI_Finalize begins (watch/deadline.c) */
     COMM_SLOT_LEFTOVER, /* of MPI_COMM_SELF: and then, when all processes have come there (watch/leftover.h) */

@@ -33,7 +33,8 @@ static void progress_requests_wait(void) {
     pthread_mutex_unlock(&counting);
 }
 
-/* Whether a call that took so long has moved something. What is short is learnt, and slowly forgotten. */
+/* Returns whether a call of MPI that took so long has moved a message: longer than twice the shortest call lately, a
+ * minimum that grows slowly. */
 static int progress_has_moved(int64_t nanoseconds) {
     shortest = nanoseconds < shortest ? nanoseconds : shortest + shortest / 1024 + 1;
     return nanoseconds > 2 * shortest;

@@ -17,7 +17,7 @@ typedef struct topology_slots {
 typedef struct topology {
     topology_slots sources, dests;
     int dimensions; /* of a Cartesian one; -1: a graph */
-    /* Of each dimension: its ranks, whether it is periodic, and where this rank is. */
+    /* For each dimension: its number of ranks, whether it is periodic, and this rank's coordinate. */
     const int *sizes, *periods, *place;
 } topology;
 

@@ -1,5 +1,5 @@
-/* What the routes of a GPU's memory share: what each keeps of a call, what the ranks agree on first, and mirrors, which
- * are copies of buffers in pinned memory of the host.
+/* The common part of the three routes for a GPU's memory: the state of a call, the ranks' agreement, and mirrors, which
+ * are copies of a call's buffers in pinned memory of the host.
  */
 #ifndef MPIXLA_NATIVE_GPU_H
 #define MPIXLA_NATIVE_GPU_H
@@ -31,28 +31,29 @@ static inline gpu_call *gpu_call_of(const frame *f) {
     return (gpu_call *)f->gpu;
 }
 
-/* Around a call, as device_enter and device_leave: the call has no route yet. */
+/* Begin and end a call on the GPU that XLA passes, as device_enter and device_leave. */
 int gpu_enter(gpu_call *g, const ffi_call_frame *call);
 void gpu_leave(const gpu_call *g);
 
-/* Before a call gets its route, in a job where some rank may have a GPU: the ranks of a collective call agree on their
- * plan, whatever memory each of them has. Returns 0 or an error code. */
+/* Agrees on the plan with the other ranks of a collective call, whatever memory each rank has: in a job where some rank
+ * may have a GPU, before the route is chosen. Returns 0 or an error code. */
 int gpu_join(const frame *f);
 
-/* For what this rank does by itself before it has made its part of the call, for which the others wait: 0, or as
- * call_fail (facts.h). What fails after that is an ordinary error: nobody waits for it any more. */
+/* Returns 0 or, if a step of this rank alone has failed before its part of the call was made, call_fail (facts.h),
+ * since the other ranks wait. A failure after that is an ordinary error: no rank waits for it. */
 static inline int gpu_before_part(const frame *f, int failed) {
     return failed ? call_fail(&f->facts) : 0;
 }
 
-/* The frame's buffers become their mirrors, or its status alone if the operation finds its arrays in the GPU's memory.
- * Gives the stream the copies of what the call reads, which it does not wait for. 0 or REFUSED. */
+/* Replaces the frame's buffers by mirrors, or the status alone if the operation finds its arrays in the GPU's memory.
+ * Gives the stream the copies of the buffers that the call reads, and does not wait for them. Returns 0 or REFUSED. */
 int gpu_mirrors_make(frame *f);
 
-/* Whether the call reads a mirror. */
+/* Returns whether the call reads a mirror. */
 int gpu_mirrors_are_read(const gpu_call *g);
 
-/* A route's end: brings back what mirrors have, if `code` is 0, and gives back their memory. */
+/* Ends a call on its route: copies mirrors back to the GPU, if `code` is 0, and frees them. Returns `code` or REFUSED.
+ */
 int gpu_end(const frame *f, int code);
 
 #endif

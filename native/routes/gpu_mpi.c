@@ -12,8 +12,8 @@ static int gpu_mpi_reduces(const frame *f) {
            !float_reduce_find(facts_type(&f->facts)->number, number);
 }
 
-/* What a request sends and receives, and a message to this rank itself, is copied, and an exscan may fill its result:
- * that is done with the processor, which must reach the memory. */
+/* Excludes calls in which the processor touches the arrays: requests and messages of this rank to itself are copied,
+ * and an exscan may fill its result. */
 static int gpu_mpi_can(const frame *f, const operation *o) {
     int is_to_itself = frame_has(f, ATTRIBUTE_DEST) && f->attributes[ATTRIBUTE_DEST] == f->facts.communicator->rank;
     if (!f->gpu || plan_wish_get() != PLAN_MPI) return 0;

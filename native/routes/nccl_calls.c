@@ -23,7 +23,7 @@ static const int reductions[] = {
 #undef MPIXLA_REDUCTION
 };
 
-/* What a call reduces, as NCCL sees it. */
+/* The type and the reduction of a call, in NCCL's numbers. */
 typedef struct reduced {
     int type, op;
     size_t parts; /* of that type, for each element */
@@ -36,7 +36,7 @@ static int nccl_reduction_find(const frame *f, reduced *r) {
     int is_complex = strcmp(dtype->row->kind, "complex") == 0, is_float = strcmp(dtype->row->kind, "float") == 0;
     *r = (reduced){.type = types[dtype->number] - 1, .op = reductions[number], .parts = is_complex ? 2 : 1};
     if (r->type == NCCL_NONE || r->op == NCCL_NONE || (is_complex && r->op != NCCL_SUM)) return 0;
-    /* Where one rank has NaN, NCCL's MAX and MIN of floats give another rank's number. */
+    /* If one rank has NaN, NCCL's MAX and MIN of floats return another rank's number. */
     return !is_float || (r->op != NCCL_MAX && r->op != NCCL_MIN);
 }
 
@@ -55,12 +55,12 @@ static const plan *nccl_plan(const frame *f) {
     NCCL_CALL(nccl_plan(f)->nccl, nccl_plan(f)->nccl_comm, name, __VA_ARGS__, nccl_plan(f)->nccl_comm, \
               frame_device(f)->stream)
 
-/* Of the items that this rank has of a call that reduces nothing. */
+/* Returns the bytes of this rank's items, in a call that reduces nothing. */
 static size_t nccl_items_bytes(const frame *f) {
     return (size_t)(f->n * facts_type(&f->facts)->row->itemsize);
 }
 
-/* Where a reduction reads: where it writes, for one in place. */
+/* Returns the operand of a reduction: the result's memory, if it is in place. */
 static const void *nccl_reduction_source(const frame *f) {
     return f->send.dtype ? f->send.data : f->recv.data;
 }
@@ -96,8 +96,8 @@ int nccl_allgather(frame *f) {
 
 /* Messages */
 
-/* Of rank i's part, in a buffer that has one for each rank. */
-static int64_t items_of_part(const frame *f, int slot, int i) {
+/* Returns the items of rank i's part, in a buffer with a part for each rank. */
+static int64_t nccl_part_items(const frame *f, int slot, int i) {
     return frame_has_rows(f) ? frame_rows(f, slot)[i] * f->row_items : f->n;
 }
 
@@ -112,8 +112,8 @@ int nccl_parts(frame *f) {
     for (int i = 0; i < f->size; i++) {
         message sent = {.is_sent = 1, .peer = i, .slot = i, .data = f->send.data, .dtype = f->send.dtype};
         message received = {.peer = i, .slot = i, .data = f->recv.data, .dtype = f->recv.dtype};
-        sent.items = gathers ? f->send.count : items_of_part(f, PARTS_SENT, i);
-        received.items = scatters ? f->recv.count : items_of_part(f, PARTS_RECEIVED, i);
+        sent.items = gathers ? f->send.count : nccl_part_items(f, PARTS_SENT, i);
+        received.items = scatters ? f->recv.count : nccl_part_items(f, PARTS_RECEIVED, i);
         if (!has_root || (gathers ? i == f->root : f->on_root)) {
             if (!gathers) sent.data = frame_item(&f->send, from);
             messages_add(&m, sent);
@@ -135,7 +135,7 @@ static int nccl_message_give(const frame *f, const message *m) {
                       : CALL(f, recv, m->data, bytes, NCCL_UINT8, (int)m->peer);
 }
 
-/* As one group. */
+/* Gives all messages to NCCL as one group. */
 static int nccl_messages_run(messages *m, frame *f) {
     const plan *p = nccl_plan(f);
     messages_sort(m);

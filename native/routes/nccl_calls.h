@@ -8,7 +8,7 @@
 
 #include "call/frame.h"
 
-/* Whether NCCL has the element type and the reduction of this call, which are equal on all ranks. */
+/* Returns whether NCCL has the element type and the reduction of this call: the same on all ranks. */
 int nccl_takes(const frame *f);
 
 /* From now on calls through NCCL return when all is done, as all others do, so that it can be seen how long they take:

@@ -74,7 +74,7 @@ plan_wish plan_wish_get(void) {
     return (plan_wish)atomic_load(&wish);
 }
 
-/* What a rank says of itself to all others. */
+/* What a rank tells all others of itself: its `statement`. */
 enum { NEVER_ON_GPU, NOT_NOW, ON_GPU };
 typedef struct statement {
     int32_t where; /* whether this call has a GPU's memory here, or a later one may */
@@ -105,7 +105,7 @@ static statement plan_statement_make(const device *d) {
     return r;
 }
 
-/* Whether two ranks have the same GPU, and which two. */
+/* Returns whether two ranks have the same GPU; sets which two. */
 static int plan_gpu_is_shared(const statement *all, int size, int *first, int *second) {
     for (int i = 0; i < size; i++)
         for (int j = i + 1; j < size; j++)
@@ -117,7 +117,8 @@ static int plan_gpu_is_shared(const statement *all, int size, int *first, int *s
     return 0;
 }
 
-/* Whether NCCL cannot be used, and why, by what all have said: so it is the same on all ranks. */
+/* Returns whether NCCL cannot be used, and writes why. It follows from all statements, so it is the same on all ranks.
+ */
 static int plan_nccl_refusal(const statement *all, int size, char *why, size_t bytes) {
     int first = 0, second = 0, may_share = all[0].nccl >= NCCL_SHARED_GPUS;
     for (int i = 0; i < size; i++) {

@@ -20,7 +20,8 @@ extern const route *const routes_table[];
  * agree first, whatever memory each has, so that all choose alike: that communicates. Returns 0 or an error code. */
 int routes_choose(frame *f, const operation *o);
 
-/* The same, with the features that are on (base/feature.h): without a GPU in the job a prepared call has its route. */
+/* Chooses the route, unless the call is prepared and has it: that holds in a job without GPUs. `on`: the features that
+ * are on (base/feature.h). */
 static inline int routes_find(frame *f, const operation *o, unsigned on) {
     return f->route && !(on & FEATURE_GPUS) ? 0 : routes_choose(f, o);
 }
@@ -29,8 +30,8 @@ static inline int routes_find(frame *f, const operation *o, unsigned on) {
  * its ranks share is broken. Returns 0 or an error code. */
 int routes_check(const frame *f);
 
-/* For routes through MPI, before the row's expression: readies the communicator that it uses, and waits for a message
- * that only this rank itself can send. Returns 0 or an error code. */
+/* Prepares a call that goes through MPI: finds the communicator for the row's expression, and waits for a message that
+ * only this rank itself can send. Returns 0 or an error code. */
 int routes_mpi_prepare(frame *f);
 
 #endif

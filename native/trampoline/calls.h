@@ -12,7 +12,7 @@
 
 #include "mpixla.h"
 
-/* What MPItrampoline has for handles, as wide as a pointer. Communicators: 1 is MPI_COMM_WORLD, others are the numbers
+/* MPItrampoline's handles, as wide as a pointer. Communicators: 1 is MPI_COMM_WORLD, others are the numbers
  * of mpixla_comm_register from 2. Element types: XLA's numbers. */
 typedef uintptr_t trampoline_handle;
 enum { TRAMPOLINE_WORLD = 1, TRAMPOLINE_COMMS = 2, TRAMPOLINE_BYTE = 200, TRAMPOLINE_UNDEFINED = -32766 };

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "mpi/comm.h"
 
-/* Those that XLA has not yet asked for. */
+/* Offers that XLA has not asked for yet. */
 enum { OFFERS = 64 };
 static struct {
     int64_t comm;

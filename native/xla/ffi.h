@@ -1,10 +1,11 @@
-/* What every FFI handler does: answering what XLA asks before it calls, and errors. */
+/* The parts of an FFI handler that do not depend on the call: answers to XLA's questions before it, state, and errors.
+ */
 #ifndef MPIXLA_NATIVE_FFI_H
 #define MPIXLA_NATIVE_FFI_H
 
 #include "xla/xla_ffi.h"
 
-/* Whether XLA calls for something else than this stage of the call (FFI_STAGE_EXECUTE, ...); it is answered then. */
+/* Returns whether XLA calls for something else than this stage (FFI_STAGE_EXECUTE, ...), and answers it. */
 int ffi_is_answered(const ffi_call_frame *call, int stage);
 
 /* Gives XLA a state for the call, where XLA instantiates it: each run of the call finds it, and `deleter` is called
@@ -18,13 +19,13 @@ void *ffi_state_get(const ffi_call_frame *call);
 /* An error for XLA, which copies the message. */
 ffi_error *ffi_error_make(const ffi_call_frame *call, ffi_error_code code, const char *message);
 
-/* The same of error_get, for a call that does not fit. */
+/* Makes an error of error_get's sentence, for a call that is refused. */
 ffi_error *ffi_error_of_call(const ffi_call_frame *call);
 
-/* Whether XLA can go on before the call has ended: jaxlib may be too old for that. */
+/* Returns whether XLA can go on before the call has ended; an old jaxlib cannot. */
 int ffi_can_wait(const ffi_call_frame *call);
 
-/* What XLA waits for then, into `*future`. Returns NULL, or XLA's error. */
+/* Makes the future that XLA waits for then. Returns NULL, or XLA's error. */
 ffi_error *ffi_future_make(const ffi_call_frame *call, ffi_future **future);
 
 /* Tells XLA that the call has ended, with this error if it is not NULL. The future and the error are XLA's then. XLA

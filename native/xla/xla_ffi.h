@@ -107,7 +107,7 @@ typedef struct ffi_type_register_args {
     const ffi_type_info *type_info;
 } ffi_type_register_args;
 
-/* Of state_set and of state_get, which writes `state`. */
+/* The arguments of state_set, and of state_get, which writes `state`. */
 typedef struct ffi_state_args {
     size_t struct_size;
     ffi_extension *extension_start;
