@@ -74,7 +74,7 @@ print(json.dumps({"Python": platform.python_version(), "JAX": jax.__version__, "
     ids=[f"{python}, jax {jax}, {mpi}" for python, jax, mpi in ROWS],
 )
 def spmd(session: nox.Session, jax: str, mpi: str) -> None:
-    """The tests on two ranks, under one Python, JAX and MPI."""
+    """Run the tests on two ranks, under one Python, JAX and MPI."""
     environment = {}
     if mpi in SYSTEM:
         mpirun, library = SYSTEM[mpi]
@@ -109,7 +109,7 @@ def ecosystem(session: nox.Session, mpi: str) -> None:
 
 
 def install(session: nox.Session, extras: str, *others: str) -> None:
-    """The wheel for this machine, with what its extras need, and other packages."""
+    """Install the wheel for this machine with its extras, and other packages."""
     (wheel,) = (ROOT / "dist").glob(f"mpixla-*-manylinux*_{platform.machine()}.whl")
     session.install(f"{wheel}[{extras}]", *others)
     session.install("--force-reinstall", "--no-deps", str(wheel))  # its version may be that of the last one
@@ -117,7 +117,7 @@ def install(session: nox.Session, extras: str, *others: str) -> None:
 
 @contextlib.contextmanager
 def outcome(session: nox.Session, name: str, environment: dict[str, str], *libraries: str) -> Iterator[dict[str, Any]]:
-    """A row of the table, with versions, which counts as failed until what is done with it has passed."""
+    """Yield a row of the table, with versions, which counts as failed until the body has passed."""
     launch = (str(ROOT / "tools/mpirun"), "-n", "1", "python", "-c")
     facts = session.run(*launch, VERSIONS, *libraries, silent=True, external=True, env=environment)
     row = {**json.loads(facts.splitlines()[-1]), "tests": None}
@@ -129,7 +129,7 @@ def outcome(session: nox.Session, name: str, environment: dict[str, str], *libra
 
 
 def pytest(session: nox.Session, tests: Sequence[str], environment: dict[str, str], *through: str) -> str:
-    """What tests print on two ranks."""
+    """Run tests on two ranks, and return their output."""
     command = ("python", *through, "-m", "pytest", "-q", "--color=no", *tests)
     return session.run(str(ROOT / "tools/mpirun"), "-n", "2", *command, silent=True, external=True, env=environment)
 
@@ -141,7 +141,7 @@ def passed(output: str) -> int:
 
 @nox.session(venv_backend="none")
 def table(session: nox.Session) -> None:
-    """Writes into docs/versions.md and docs/solvers.md what the other sessions left."""
+    """Write the results of the other sessions into docs/versions.md and docs/solvers.md."""
     names = ("Python", "JAX", "MPI", "mpi4py")
     tests = ", ".join(session.posargs) or "tests/spmd"
     block = table_of([f"{python}-{jax}-{mpi}" for python, jax, mpi in ROWS], names, tests)
@@ -167,7 +167,7 @@ def table_of(results: Sequence[str], columns: Sequence[str], tests: str) -> str:
 
 
 def write_between(page: Path, block: str) -> None:
-    """Replaces what is between the marks; nothing, if there is no result."""
+    """Replace the text between the marks, if there is a result."""
     if block.count("\n| ") < 2:
         return
     text = page.read_text()

@@ -85,7 +85,7 @@ AMBIGUOUS = {"jit", "scan"}
 
 
 def link(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Makes links of what a docstring names: functions of mpixla, and pages."""
+    """Make links of the functions of mpixla and the pages that a docstring names."""
 
     def function(match: re.Match[str]) -> str:
         named = match[1]
@@ -109,7 +109,7 @@ ABOVE = "ARCHITECTURE|CHANGELOG|CONTRIBUTING|SECURITY"  # pages of the folder ab
 
 
 def on_this_site(app: Any, page: str, source: list[str]) -> None:
-    """Makes links to pages of the folder above links to those that include them; names of files become words.
+    """Replace links to pages of the folder above by links to the pages that include them, and file names by titles.
 
     Folders are names here, where a repository's host shows what is in them. A link to a function is Sphinx's own.
     """
@@ -126,7 +126,7 @@ def on_this_site(app: Any, page: str, source: list[str]) -> None:
 
 
 def in_the_folder_above(app: Any, path: Path, page: str, source: list[str]) -> None:
-    """The same for what is included, whose links to `docs/` the inclusion takes care of."""
+    """Replace links in an included page; the inclusion takes care of its links to `docs/`."""
     source[0] = re.sub(rf"\]\(({ABOVE})\.md", lambda found: f"](docs/{found[1].lower()}.md", source[0])
 
 

@@ -22,21 +22,22 @@ int64_t mpixla_calls_in_flight(void) {
     return flight_count() + apart_count();
 }
 
-static ffi_error *fail(const ffi_call_frame *call, ffi_error_code code, const char *sentence, comm_entry *lost) {
+static ffi_error *execute_error_make(const ffi_call_frame *call, ffi_error_code code, const char *sentence,
+                                     comm_entry *lost) {
     failure_note(sentence, lost);
     return ffi_error_make(call, code, sentence);
 }
 
 /* The call does not fit, in the words of error_get, to which this adds where it stands. */
-static ffi_error *refuse(const ffi_call_frame *call, int64_t site) {
+static ffi_error *execute_refuse(const ffi_call_frame *call, int64_t site) {
     char sentence[ERROR_BYTES + SITE_TEXT_BYTES + 16];
     const char *line = site_text(site);
     snprintf(sentence, sizeof sentence, *line ? "%s (at %s)" : "%s", error_get(), line);
-    return fail(call, FFI_ABORTED, sentence, NULL);
+    return execute_error_make(call, FFI_ABORTED, sentence, NULL);
 }
 
 /* Returns the way out of an MPI error of this class, to stand behind MPI's text; "" if there is none to name. */
-static const char *advice_of(const frame *f, int class, comm_entry **lost) {
+static const char *execute_loss_advice(const frame *f, int class, comm_entry **lost) {
     *lost = loss_is(class) ? f->started ? f->started->communicator : f->facts.communicator : NULL;
     if (!*lost && class == mpi_get()->facts.err_truncate)
         return ". The message is longer than the template of its receive. With --check (MPIXLA_CHECK=1) the error "
@@ -48,18 +49,18 @@ static const char *advice_of(const frame *f, int class, comm_entry **lost) {
            "it by comm.Revoke() and comm.Shrink(), as docs/trouble.md shows";
 }
 
-static ffi_error *error_of_mpi(const ffi_call_frame *call, const frame *f, int code) {
+static ffi_error *execute_mpi_error_make(const ffi_call_frame *call, const frame *f, int code) {
     char what[512];
     comm_entry *lost;
-    const char *advice = advice_of(f, mpi_error_class(code), &lost);
+    const char *advice = execute_loss_advice(f, mpi_error_class(code), &lost);
     frame_describe(f, what, sizeof what);
     (void)mpi_error_set(f->fault.function ? f->fault.function : f->facts.row->mpi_name, code, what, advice);
-    return fail(call, FFI_INTERNAL, error_get(), lost);
+    return execute_error_make(call, FFI_INTERNAL, error_get(), lost);
 }
 
 /* The result keeps the template's values beyond the message that arrived. Where the route works on copies, the result
  * is one, and the template is not. */
-static int template_keep(frame *f) {
+static int execute_template_keep(frame *f) {
     const int code = frame_arrive(f, f->status);
     const int64_t at = f->arrived, bytes = frame_buffer_bytes(&f->recv) - at;
     if (code != 0 || bytes <= 0) return code;
@@ -70,7 +71,7 @@ static int template_keep(frame *f) {
 }
 
 /* A message that is no whole number of items has another data type than its template. */
-static int arrival_check(const frame *f) {
+static int execute_arrival_check(const frame *f) {
     const dtype_entry *dtype = f->recv.dtype;
     if (f->arrived == 0 || f->arrived % dtype->row->itemsize == 0) return 0;
     char what[512];
@@ -82,10 +83,10 @@ static int arrival_check(const frame *f) {
 }
 
 /* Makes the call; then the result gets the rest of its values: zeros behind the rows that count, and the template's. */
-static int call_make(frame *f, const operation *o, const route *r) {
+static int execute_call_make(frame *f, const operation *o, const route *r) {
     int code = r->run(f, o);
     if (code == 0 && f->rest) code = device_clear(frame_device(f), f->rest, f->rest_bytes);
-    if (code == 0 && f->template_.dtype && f->recv.count > 0 && !f->id.dtype) code = template_keep(f);
+    if (code == 0 && f->template_.dtype && f->recv.count > 0 && !f->id.dtype) code = execute_template_keep(f);
     return code;
 }
 
@@ -99,7 +100,7 @@ typedef struct watch {
 } watch;
 
 /* Before anything that may wait. */
-static int watch_begin(watch *w, unsigned on, frame *f) {
+static int execute_watch_begin(watch *w, unsigned on, frame *f) {
     w->on = on;
     w->checks = (w->on & FEATURE_CHECKS) && check_is_due(&f->facts);
     if (w->on & FEATURE_TRACE) trace_start(&w->traced, &f->facts, f->gpu != NULL, w->checks);
@@ -110,7 +111,7 @@ static int watch_begin(watch *w, unsigned on, frame *f) {
 }
 
 /* When it is known what a call waits for, and right before it is made. */
-static int watch_run(watch *w, frame *f) {
+static int execute_watch_run(watch *w, frame *f) {
     const request *r = f->request;
     const trace_request known = {r ? r->number : -1, r ? r->generation : 0, f->started};
     if (w->on & FEATURE_TRACE) trace_request_known(&w->traced, &f->facts, &known);
@@ -123,74 +124,77 @@ static int watch_run(watch *w, frame *f) {
 }
 
 /* After it, if it was made: that is known. Returns the code, or what else is wrong. */
-static int watch_end(const watch *w, frame *f, int made, int code) {
+static int execute_watch_end(const watch *w, frame *f, int made, int code) {
     return w->checked ? check_end(f, made, code) : code;
 }
 
 /* Makes a call from start to end, with buffers on this GPU, or on the host for NULL. Returns XLA's error, or NULL. */
-static ffi_error *execute(const ffi_call_frame *call, prepared *p, const operation *o, frame_gpu *gpu, unsigned on) {
+static ffi_error *execute_call(const ffi_call_frame *call, prepared *p, const operation *o, frame_gpu *gpu,
+                               unsigned on) {
     frame f;
     flight_call here;
     watch w;
     flight *mine = flight_mine();
-    if (!mine) return refuse(call, 0);
-    if (prepared_read(p, &f, &o->row, call, gpu)) return refuse(call, f.facts.site);
+    if (!mine) return execute_refuse(call, 0);
+    if (prepared_read(p, &f, &o->row, call, gpu)) return execute_refuse(call, f.facts.site);
     const int takes_request = o->row.request != MPIXLA_COMPLETES, is_new = !f.route;
     flight_enter(mine, &here, &f.facts);
 
-    int code = on ? watch_begin(&w, on, &f) : 0, made = 0;
+    int code = on ? execute_watch_begin(&w, on, &f) : 0, made = 0;
     if (code == 0) code = routes_find(&f, o, on);
     const route *r = f.route; /* NULL: not chosen yet */
     if (code == 0 && is_new) prepared_publish(p, &f);
     if (code == 0 && r->begin) code = r->begin(&f);
     if (code == 0 && takes_request) code = request_take(&f);
     if (code == 0 && f.started) flight_waits_for(&here, f.started);
-    if (code == 0 && on) code = watch_run(&w, &f);
+    if (code == 0 && on) code = execute_watch_run(&w, &f);
     if (code == 0) {
         made = 1;
-        code = call_make(&f, o, r);
+        code = execute_call_make(&f, o, r);
         if (on & FEATURE_LOG) log_end(&w.line, &f.facts, mpi_error_class(code));
         if (o->row.request == MPIXLA_STARTS) request_settle(&f, code);
     }
-    if (on) code = watch_end(&w, &f, made, code);
-    if (code == 0) code = arrival_check(&f);
+    if (on) code = execute_watch_end(&w, &f, made, code);
+    if (code == 0) code = execute_arrival_check(&f);
     if (r && r->end) code = r->end(&f, code);
     if (on & FEATURE_TRACE) trace_end(&w.traced, r ? r->name : NULL, code != 0);
 
     flight_leave(mine, &here);
-    ffi_error *error = code == 0 ? NULL : code == REFUSED ? refuse(call, f.facts.site) : error_of_mpi(call, &f, code);
+    ffi_error *error = code == 0         ? NULL
+                       : code == REFUSED ? execute_refuse(call, f.facts.site)
+                                         : execute_mpi_error_make(call, &f, code);
     if (o->row.request == MPIXLA_WAITS) request_settle(&f, code); /* the error has said what the request was */
     return error;
 }
 
 /* Before a look at the call. In a fork it is refused, with error_set: lines and failures that nobody has heard of have
  * locks, which another thread may have held. Else such failures are told. Returns whether it is refused. */
-static int is_refused_at_once(unsigned on) {
+static int execute_is_refused(unsigned on) {
     if (on & FEATURE_FORKED) return comm_state_check() != 0;
     failure_print();
     return 0;
 }
 
 static ffi_error *execute_apart(const ffi_call_frame *call, const void *o, void *p) {
-    return execute(call, p, o, NULL, features_get());
+    return execute_call(call, p, o, NULL, features_get());
 }
 
 ffi_error *execute_on_host(ffi_call_frame *call, const operation *o) {
     const unsigned on = features_get();
     if (ffi_is_answered(call, FFI_STAGE_EXECUTE)) return NULL;
-    if ((on & (FEATURE_FORKED | FEATURE_UNPRINTED)) && is_refused_at_once(on)) return ffi_error_of_call(call);
+    if ((on & (FEATURE_FORKED | FEATURE_UNPRINTED)) && execute_is_refused(on)) return ffi_error_of_call(call);
     prepared *p = prepared_of(call);
     return (on & FEATURE_APART) && ffi_can_wait(call) ? apart_run(call, execute_apart, o, p)
-                                                      : execute(call, p, o, NULL, on);
+                                                      : execute_call(call, p, o, NULL, on);
 }
 
 ffi_error *execute_on_device(const ffi_call_frame *call, const operation *o) {
     const unsigned on = features_get();
     if (ffi_is_answered(call, FFI_STAGE_EXECUTE)) return NULL;
-    if ((on & (FEATURE_FORKED | FEATURE_UNPRINTED)) && is_refused_at_once(on)) return ffi_error_of_call(call);
+    if ((on & (FEATURE_FORKED | FEATURE_UNPRINTED)) && execute_is_refused(on)) return ffi_error_of_call(call);
     gpu_call g;
-    if (gpu_enter(&g, call)) return refuse(call, 0);
-    ffi_error *error = execute(call, prepared_of(call), o, &g.of_frame, on);
+    if (gpu_enter(&g, call)) return execute_refuse(call, 0);
+    ffi_error *error = execute_call(call, prepared_of(call), o, &g.of_frame, on);
     gpu_leave(&g);
     return error;
 }

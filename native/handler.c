@@ -45,7 +45,7 @@ enum {
 
 static mpixla_op_row table[ROWS];
 
-static void table_fill(void) {
+static void handler_table_fill(void) {
     static const struct {
         const operation *operation;
         ffi_handler *on_host, *on_device;
@@ -72,7 +72,7 @@ static void table_fill(void) {
 
 const mpixla_op_row *mpixla_op_table(size_t *rows, size_t *row_size) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, table_fill);
+    pthread_once(&once, handler_table_fill);
     *rows = ROWS;
     if (row_size) *row_size = sizeof table[0];
     return table;

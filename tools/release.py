@@ -40,14 +40,14 @@ def versions(root: Path = ROOT) -> dict[str, str]:
 
 
 def released(root: Path = ROOT) -> str | None:
-    """The date of the newest version in the changes, or nothing where it has none yet."""
+    """Return the date of the newest version in the changes, or None if it has none yet."""
     title = re.search(r"^## \d.*$", (root / "CHANGELOG.md").read_text(), re.MULTILINE)
     match = title and re.fullmatch(r"## \S+ - (\d{4}-\d\d-\d\d)", title[0])
     return match[1] if match else None
 
 
 def relative_links(markdown: str) -> list[str]:
-    """The targets that mean something only in the repository."""
+    """Return the targets of links that lead into the repository."""
     return [target for _, _, target in LINK.findall(markdown) if not re.match(r"[a-z]+:", target)]
 
 
@@ -65,12 +65,12 @@ def with_whole_links(readme: str, repository: str, tag: str) -> str:
 
 
 def git(*arguments: str) -> bytes:
-    """What git prints."""
+    """Run git, and return its output."""
     return subprocess.run(["git", *arguments], cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout
 
 
 def source(folder: Path, tag: str | None, repository: str | None) -> None:
-    """Writes the last commit's files there, if they are all that there is and agree about the version."""
+    """Write the last commit's files there; refuse a tree with other changes, or files that disagree on the version."""
     if changed := git("status", "--porcelain").decode():
         raise ValueError(f"There is something that was not committed, so it would not be in the release:\n{changed}")
     said = versions()
@@ -100,7 +100,7 @@ def source(folder: Path, tag: str | None, repository: str | None) -> None:
 
 
 def fitting(files: Sequence[Path]) -> list[Path]:
-    """The source distributions, and the wheels that pip would install here."""
+    """Return the source distributions, and the wheels that pip would install here."""
     from packaging.tags import sys_tags
     from packaging.utils import parse_wheel_filename
 
@@ -109,7 +109,7 @@ def fitting(files: Sequence[Path]) -> list[Path]:
 
 
 def listing(folder: Path, built: Path, repository: str | None) -> str:
-    """Writes the checksums of what was built from that source, and says what there is and what comes next."""
+    """Write the checksums of the files that were built from that source, and print them and the next step."""
     files = sorted(file for file in folder.iterdir() if file.suffix in (".whl", ".gz"))
     sums = "".join(f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files)
     (folder / SUMS).write_text(sums)
@@ -133,7 +133,7 @@ def listing(folder: Path, built: Path, repository: str | None) -> str:
 
 
 def main() -> int:
-    """Does what the command line says."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ("source", "list"):

@@ -24,7 +24,7 @@ UNRELATED = [
 
 
 def errors_of(report: Path) -> Iterator[str]:
-    """What our library is part of, as text, innermost function first.
+    """Yield the errors with our library on their stack, as text, innermost function first.
 
     Raises:
         ValueError: if the process did not come to its end, as valgrind says of those that it has seen end.
@@ -52,7 +52,7 @@ def _describe(frame: ElementTree.Element) -> str:
 
 
 def main(reports: list[Path]) -> None:
-    """Prints them."""
+    """Print these errors, and exit with status 1 if there is one, or no report."""
     found = Counter(error for report in reports for error in errors_of(report))
     for error, times in found.most_common():
         print(f"{times} times: {error}")

@@ -30,7 +30,7 @@ class Drawing:
     def box(
         self, x: float, y: float, w: float, h: float, lines: str = "", colour: Colour = GREY, size: int = 14
     ) -> None:
-        """A rectangle with lines of text in its middle; a line in backquotes is code."""
+        """Draw a rectangle with lines of text in its middle; a line in backquotes is code."""
         self._shapes.append(
             f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="6" fill="{colour[0]}" stroke="{colour[1]}"/>'
         )
@@ -41,7 +41,7 @@ class Drawing:
     def text(
         self, x: float, y: float, text: str, size: int = 14, colour: str = INK, at: str = "middle", bold: bool = False
     ) -> None:
-        """A line of text; in backquotes it is code."""
+        """Draw a line of text; in backquotes it is code."""
         is_code = text.startswith("`") and text.endswith("`")
         kind = ' class="code"' if is_code else ""
         weight = ' font-weight="600"' if bold else ""
@@ -51,7 +51,7 @@ class Drawing:
         )
 
     def arrow(self, *points: tuple[float, float], colour: str = INK, dashed: bool = False) -> None:
-        """A line through points, with a head at its end."""
+        """Draw a line through points, with a head at its end."""
         path = " ".join(f"{x:g},{y:g}" for x, y in points)
         dash = ' stroke-dasharray="5 4"' if dashed else ""
         head = {INK: "ink", RED[1]: "red", FAINT: "faint"}[colour]
@@ -61,7 +61,7 @@ class Drawing:
         )
 
     def line(self, x1: float, y1: float, x2: float, y2: float) -> None:
-        """A faint line that parts what is on its sides."""
+        """Draw a faint line that separates its two sides."""
         self._shapes.append(f'<line x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" stroke="{EDGE}"/>')
 
     def __str__(self) -> str:

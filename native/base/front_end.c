@@ -103,7 +103,7 @@ int front_end_ask(mpixla_wish wish, int milliseconds) {
 }
 
 /* With the lock. */
-static void wish_set(wish *w, void (*grant)(void)) {
+static void front_end_wish_set(wish *w, void (*grant)(void)) {
     w->grant = grant;
     if (!front_end.no_condition) (void)pthread_cond_broadcast(&front_end.changed);
 }
@@ -114,13 +114,13 @@ void front_end_forget(mpixla_wish wish) {
 
 void mpixla_front_end_set(mpixla_wish wish, void (*grant)(void)) {
     front_end_lock();
-    wish_set(&front_end.all[wish], grant);
+    front_end_wish_set(&front_end.all[wish], grant);
     pthread_mutex_unlock(&front_end.lock);
 }
 
 void mpixla_front_end_end(void) {
     front_end_lock();
-    for (int i = 0; i < MPIXLA_WISHES; i++) wish_set(&front_end.all[i], NULL);
+    for (int i = 0; i < MPIXLA_WISHES; i++) front_end_wish_set(&front_end.all[i], NULL);
     while (front_end.is_calling) (void)pthread_cond_wait(&front_end.changed, &front_end.lock);
     pthread_mutex_unlock(&front_end.lock);
 }

@@ -239,7 +239,7 @@ pair_progress *pair_progress_of(pair *p, int is_sent) {
 
 /* Bytes */
 
-static uint64_t record_bytes(int64_t length) {
+static uint64_t pairs_record_bytes(int64_t length) {
     return (sizeof(record) + (uint64_t)length + MEMORY_LINE - 1) / MEMORY_LINE * MEMORY_LINE;
 }
 
@@ -252,14 +252,14 @@ char *pair_room(pair *p, int64_t *bytes) {
     const int64_t to_end = RING_BYTES - (int64_t)(p->posted % RING_BYTES) - (int64_t)sizeof(record);
     const int64_t most = to_end < PIECE_BYTES ? to_end : PIECE_BYTES;
     if (*bytes > most) *bytes = most;
-    const uint64_t end = p->posted + record_bytes(*bytes) + MEMORY_LINE;
+    const uint64_t end = p->posted + pairs_record_bytes(*bytes) + MEMORY_LINE;
     if (end > p->most) p->most = atomic_load_explicit(&p->out->read, memory_order_acquire) + RING_BYTES;
     return end > p->most ? NULL : (char *)(pairs_record_at(p->out, p->posted) + 1);
 }
 
 void pair_post(pair *p, int64_t bytes, int64_t whole) {
     record *r = pairs_record_at(p->out, p->posted);
-    p->posted += record_bytes(bytes);
+    p->posted += pairs_record_bytes(bytes);
     atomic_store_explicit(&pairs_record_at(p->out, p->posted)->length, 0, memory_order_relaxed);
     r->whole = (uint64_t)whole;
     atomic_store_explicit(&r->length, (uint64_t)bytes + 1, memory_order_release);
@@ -275,8 +275,8 @@ const char *pair_look(const pair *p, int64_t *bytes, int64_t *whole) {
 }
 
 void pair_read(pair *p) {
-    p->read +=
-        record_bytes((int64_t)atomic_load_explicit(&pairs_record_at(p->in, p->read)->length, memory_order_relaxed) - 1);
+    p->read += pairs_record_bytes(
+        (int64_t)atomic_load_explicit(&pairs_record_at(p->in, p->read)->length, memory_order_relaxed) - 1);
     atomic_store_explicit(&p->in->read, p->read, memory_order_release);
 }
 

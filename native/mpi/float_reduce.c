@@ -267,13 +267,13 @@ enum { REDUCTIONS = 4, TYPES = 64 };
 #ifdef __x86_64__
 #define AVX2(function) function##_avx2
 
-static int has_avx2(void) {
+static int float_reduce_has_avx2(void) {
     unsigned a = 0, b = 0, c = 0, d = 0;
     return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 #else
 #define AVX2(function) function
-#define has_avx2() 0
+#define float_reduce_has_avx2() 0
 #endif
 
 /* NULL: MPI's own operation is used. */
@@ -308,7 +308,7 @@ int float_reduce_start(const mpi_library *mpi) {
 #undef FORMAT
     }
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        mpi_combine *const *combine = has_avx2() ? rows[i].with_avx2 : rows[i].on_any;
+        mpi_combine *const *combine = float_reduce_has_avx2() ? rows[i].with_avx2 : rows[i].on_any;
         for (int r = 0; r < REDUCTIONS; r++) {
             if (!combine[r]) continue;
             if (mpi->op_create(combine[r], &ours[rows[i].dtype][r].op) != 0) return error_set("MPI_Op_create failed");

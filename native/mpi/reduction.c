@@ -33,14 +33,14 @@ typedef struct user_made {
 static list user_mades = {.item_size = sizeof(user_made), .what = "user-made reductions"};
 static pthread_mutex_t registering = PTHREAD_MUTEX_INITIALIZER;
 
-static int64_t row_named(const char *name) {
+static int64_t reduction_row_find(const char *name) {
     int64_t i = 0;
     while (i < ROWS && strcmp(rows[i].name, name) != 0) i++;
     return i;
 }
 
 const mpixla_handle *reduction_named(const char *name) {
-    return reduction_find(row_named(name));
+    return reduction_find(reduction_row_find(name));
 }
 
 const mpixla_reduction_row *mpixla_reduction_table(size_t *count, size_t *row_size) {
@@ -50,7 +50,7 @@ const mpixla_reduction_row *mpixla_reduction_table(size_t *count, size_t *row_si
 }
 
 /* The types whose kind is among these. */
-static uint64_t types_of(const char *kinds) {
+static uint64_t reduction_types(const char *kinds) {
     uint64_t types = 0;
 #define MPIXLA_DTYPE(ffi, name, itemsize, mpi_name, kind, nccl) \
     if (strstr(kinds, kind)) types |= UINT64_C(1) << (ffi);
@@ -60,10 +60,10 @@ static uint64_t types_of(const char *kinds) {
 }
 
 int mpixla_reduction_bind(const char *name, mpixla_handle handle) {
-    int64_t i = row_named(name);
+    int64_t i = reduction_row_find(name);
     if (i == ROWS) return error_set("no row of native/tables/reductions.def is called %s", name);
     predefined[i].handle = handle;
-    predefined[i].takes = types_of(rows[i].kinds);
+    predefined[i].takes = reduction_types(rows[i].kinds);
     predefined[i].bound = 1;
     return 0;
 }

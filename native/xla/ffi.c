@@ -24,14 +24,14 @@ int ffi_is_answered(const ffi_call_frame *call, int stage) {
 
 static atomic_int_least64_t state_type; /* XLA's number for the type of states; 0: no call has one */
 
-static int error_drop(const ffi_call_frame *call, ffi_error *error) {
+static int ffi_error_drop(const ffi_call_frame *call, ffi_error *error) {
     ffi_error_destroy_args args = {.struct_size = sizeof args, .error = error};
     if (!error) return 0;
     call->api->error_destroy(&args);
     return REFUSED;
 }
 
-static int state_type_register(const ffi_call_frame *call, void (*deleter)(void *state)) {
+static int ffi_state_type_register(const ffi_call_frame *call, void (*deleter)(void *state)) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static ffi_type_info info = {.struct_size = sizeof info}; /* XLA may keep the address */
     static const char name[] = "mpixla.prepared";
@@ -41,28 +41,28 @@ static int state_type_register(const ffi_call_frame *call, void (*deleter)(void 
     pthread_mutex_lock(&lock);
     info.deleter = deleter;
     const int is_known = atomic_load(&state_type) != 0;
-    const int code = is_known ? 0 : error_drop(call, call->api->type_register(&args));
+    const int code = is_known ? 0 : ffi_error_drop(call, call->api->type_register(&args));
     if (!is_known && code == 0) atomic_store(&state_type, id);
     pthread_mutex_unlock(&lock);
     return code;
 }
 
 int ffi_state_set(const ffi_call_frame *call, void *state, void (*deleter)(void *state)) {
-    if (state_type_register(call, deleter) != 0) return REFUSED;
+    if (ffi_state_type_register(call, deleter) != 0) return REFUSED;
     int64_t id = atomic_load(&state_type);
     ffi_state_args args = {.struct_size = sizeof args,
                            .context = call->context,
                            .stage = FFI_STAGE_INSTANTIATE,
                            .type_id = &id,
                            .state = state};
-    return error_drop(call, call->api->state_set(&args));
+    return ffi_error_drop(call, call->api->state_set(&args));
 }
 
 void *ffi_state_get(const ffi_call_frame *call) {
     int64_t id = atomic_load_explicit(&state_type, memory_order_acquire);
     ffi_state_args args = {
         .struct_size = sizeof args, .context = call->context, .stage = FFI_STAGE_INSTANTIATE, .type_id = &id};
-    if (id == 0 || error_drop(call, call->api->state_get(&args)) != 0) return NULL;
+    if (id == 0 || ffi_error_drop(call, call->api->state_get(&args)) != 0) return NULL;
     return args.state;
 }
 

@@ -16,7 +16,7 @@ def _is_program(words: list[str]) -> bool:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Does what the command line says, and returns the exit status. All ranks must call it.
+    """Run the command line, and return the exit status. All ranks must call it.
 
     Args:
         arguments: the command line, by default that of this process.

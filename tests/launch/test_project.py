@@ -90,6 +90,26 @@ def test_demo_installs_what_it_needs_alone(tmp_path):
     assert re.findall(r"pip install .*?\.whl\)(.*?)\"", commands) == ["[demo]"]
 
 
+# Functions that macros make for each data type, and those of an object that has another name than its file.
+OBJECTS = {"agree": ("agreement_",), "float_reduce": ("bf16_", "f16_", "f8_")}
+
+
+@pytest.mark.parametrize(
+    "folder", sorted(p.name for p in (ROOT / "native").iterdir() if p.is_dir() and p.name != "test")
+)
+def test_static_functions_carry_the_prefix_of_their_file(folder):
+    """So a backtrace and a profile say where one is."""
+    found = 0
+    for file in sorted(p for p in (ROOT / "native" / folder).iterdir() if p.suffix in (".c", ".inc")):
+        stem = file.stem
+        prefixes = tuple(f"{word}_" for word in (stem, stem.removesuffix("s"), stem.split("_")[0], f"{stem}s"))
+        given = re.findall(r"^static (?:\w+ )*?\w+ \**(\w+)\(", file.read_text(), re.MULTILINE)
+        found += len(given)
+        odd = [name for name in given if not name.startswith((*prefixes, *OBJECTS.get(stem, ())))]
+        assert not odd, file
+    assert found or folder == "tables"
+
+
 def test_as_many_compilers_as_cores():
     """`cmake --build --parallel` without a number starts all that there are."""
     assert "cmake --build" in MAKEFILE
