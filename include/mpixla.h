@@ -39,7 +39,7 @@ extern "C" {
  * another one would misread: arguments, members of structs, the meaning of either. A new function, or a new member at
  * the end of a table's row, leaves it as it is. */
 #define MPIXLA_ABI_VERSION 1
-/* That of the library: if it is not MPIXLA_ABI_VERSION, call nothing else. */
+/* Returns the library's own version: if it is not MPIXLA_ABI_VERSION, call nothing else. */
 MPIXLA_API int mpixla_abi_version(void);
 
 /* Tables are arrays of rows. A table's function returns the first row, and sets `*rows` to how many there are and
@@ -50,9 +50,9 @@ MPIXLA_API int mpixla_abi_version(void);
 /* An MPI handle of either kind (int or pointer), widened: (mpixla_handle)(uintptr_t)MPI_COMM_WORLD. */
 typedef uint64_t mpixla_handle;
 
-/* What programs carry for MPI_ANY_SOURCE, MPI_ANY_TAG and MPI_PROC_NULL, for "no status object" and for "the status is
- * a further result, uint8, of at least status_size bytes": the same numbers under every MPI, so that a compiled program
- * does not depend on which MPI it was traced under. */
+/* The values of attributes that stand for MPI_ANY_SOURCE, MPI_ANY_TAG and MPI_PROC_NULL, for "no status object" and for
+ * "the status is a further result, uint8, of at least status_size bytes": the same numbers under every MPI, so that a
+ * compiled program does not depend on the MPI under which it was traced. */
 enum {
     MPIXLA_ANY_SOURCE = -1,
     MPIXLA_PROC_NULL = -2,
@@ -88,38 +88,37 @@ typedef struct mpixla_mpi_facts {
 /* Connects the library to the MPI of this process. Call it once, after MPI_Init. */
 MPIXLA_API int mpixla_start(const mpixla_mpi_facts *facts);
 
-/* The file descriptor to which the library writes why the job ends, and why a call waits: that of standard error,
- * unless something such as a test runner has that captured, and another one leads to people. */
+/* Sets the file descriptor to which the library writes why the job ends and why a call waits. The default is standard
+ * error; a test runner may have captured that, and then another descriptor leads to people. */
 MPIXLA_API void mpixla_output_set(int file);
 
-/* Before MPI is started: a thread writes the sentence if mpixla_init_done has not been called after so many seconds.
- * Call it once. */
+/* Starts a thread that writes the sentence if mpixla_init_done has not been called after so many seconds. Call it once,
+ * before MPI is started. */
 MPIXLA_API int mpixla_init_watch(double seconds, const char *sentence);
 MPIXLA_API void mpixla_init_done(void);
 
-/* What only the front end can do, for which it has a function: to say where its threads are
- * (mpixla_timeout_stack_give); and to flush what the program has printed, which is lost where another process ends the
- * job: all of it, when this process is about to end, or only what is in buffers of the front end's own, which any
- * thread may flush. A thread of the library's, which starts with the first wish, calls the functions. */
+/* The callbacks of a front end. STACKS: reports where its threads are (mpixla_timeout_stack_give). FLUSH: flushes all
+ * output of the program, which would be lost when another process ends the job; called when this process is about to
+ * end. FLUSH_OWN: flushes only buffers of the front end that any thread may flush. A thread of the library calls them;
+ * it starts with the first callback that is set. */
 typedef enum mpixla_wish { MPIXLA_WISH_STACKS, MPIXLA_WISH_FLUSH, MPIXLA_WISH_FLUSH_OWN, MPIXLA_WISHES } mpixla_wish;
 MPIXLA_API void mpixla_front_end_set(mpixla_wish wish, void (*grant)(void));
-/* Before the front end ends: no function is called any more. Returns when none is under way. */
+/* Removes the callbacks before the front end ends. Returns when none is running. */
 MPIXLA_API void mpixla_front_end_end(void);
 
-/* Ends this process as the library does: what it has printed is flushed, then all others end through MPI_Abort if
- * `job`, and last the process itself, with this status. */
+/* Flushes the program's output, ends all other processes through MPI_Abort if `job`, and then this process with this
+ * status. */
 MPIXLA_API void mpixla_job_end(int status, int job);
-/* The process ends with this status after so many seconds, by SIGALRM, whatever keeps it: a write to a terminal that
- * was stopped, MPI_Abort. */
+/* Ends the process with this status after so many seconds, by SIGALRM, even if it blocks in MPI_Abort, or in a write to
+ * a terminal that was stopped. */
 MPIXLA_API void mpixla_job_limit(int seconds, int status);
 
-/* The file that has MPI's functions, "" before mpixla_start. */
+/* Returns the file that has MPI's functions; "" before mpixla_start. */
 MPIXLA_API const char *mpixla_mpi_file(void);
-/* The file of a tool that intercepts calls of MPI which move data, and so those of this library (PMPI); "": there is
- * none. */
+/* Returns the file of a tool that intercepts this library's calls of MPI (PMPI); "" if there is none. */
 MPIXLA_API const char *mpixla_mpi_tool(void);
 
-/* The sentence for the last failure of a call in this thread; "" if there was none. */
+/* Returns the sentence of the last failure in this thread; "" if there was none. */
 MPIXLA_API const char *mpixla_last_error(void);
 
 /* Data types: one row for each element type that XLA has. */
@@ -142,50 +141,49 @@ typedef struct mpixla_reduction_row {
 MPIXLA_API const mpixla_reduction_row *mpixla_reduction_table(size_t *rows, size_t *row_size);
 /* Gives the library the handle of a predefined reduction by its name. */
 MPIXLA_API int mpixla_reduction_bind(const char *name, mpixla_handle handle);
-/* The number of a user-made reduction: the same handle has the same number until it is freed; a freed reduction's
- * number is never used again. */
+/* Returns the number of a user-made reduction: the same for the same handle until it is freed, and never used again. */
 MPIXLA_API int64_t mpixla_reduction_register(mpixla_handle handle);
-/* MPI does not tell that a reduction is freed. So the front end names a variable of its own, of type MPI_Op, that has
- * the handle until then, and keeps it valid for good. Returns 1 if the library looks at it from now on, 0 if it looks
- * at enough others. */
+/* Names a variable of the front end's, of type MPI_Op, that has the reduction's handle until it is freed, which MPI
+ * does not report. The variable must stay valid for good. Returns 1 if the library reads it from now on, 0 if it reads
+ * enough others. */
 MPIXLA_API int mpixla_reduction_keep(int64_t id, const void *kept);
-/* 1 if the reduction with this number can still be used, 0 if it was freed or never existed. */
+/* Returns 1 if the reduction with this number can still be used, 0 if it was freed or never existed. */
 MPIXLA_API int mpixla_reduction_is_alive(int64_t id);
 
-/* The number of a communicator, counted in the order of first registration: the same communicator has the
+/* Returns the number of a communicator, counted in the order of first registration: the same communicator has the
  * same number however often it is registered, and a freed communicator's number is never used again. MPI_COMM_SELF is
  * number 0, the others are 1, 2 and so on: all ranks that register in the same order have the same programs.
  * `name` (may be NULL) is used in messages. Inter-communicators are refused.
  * Give XLA communicators of its own (MPI_Comm_dup), so that its messages do not meet those of the rest of the process,
- * and set MPI_ERRORS_RETURN on them: by default MPI ends the job where an error could be a sentence. A communicator may
- * be freed when no program that uses it runs. */
+ * and set MPI_ERRORS_RETURN on them: by default MPI ends the job, where the library would report an error. A
+ * communicator may be freed when no program that uses it runs. */
 MPIXLA_API int64_t mpixla_comm_register(mpixla_handle handle, const char *name);
-/* 1 if the communicator with this number can still be used, 0 if it was freed or never existed. */
+/* Returns 1 if the communicator with this number can still be used, 0 if it was freed or never existed. */
 MPIXLA_API int mpixla_comm_is_alive(int64_t id);
-/* The rank at the end of these `steps`, MPIXLA_PROC_NULL beyond a wall: `size` numbers, in pairs, a direction of a
- * Cartesian communicator and by how many ranks, with each direction at most once. Of any other communicator the ranks
- * are a ring, and the direction is 0. Programs say so with "dest" or "source" as an array of these numbers. */
+/* Finds the rank at the end of these `steps`; MPIXLA_PROC_NULL beyond a wall. `steps` has `size` numbers, in pairs: a
+ * direction of a Cartesian communicator, each at most once, and a number of ranks. The ranks of any other communicator
+ * are a ring, with direction 0. A program gives these numbers as an array for "dest" or "source". */
 MPIXLA_API int mpixla_comm_shift(int64_t id, const int64_t *steps, int64_t size, int64_t *rank);
-/* Which ranks of MPI_COMM_WORLD the processes of a communicator are, one for each of its ranks, in their order: for
- * reports. They are copied; later ones for the same communicator are ignored. */
+/* Sets the ranks in MPI_COMM_WORLD of a communicator's processes, in the order of its ranks, for reports. They are
+ * copied; a second call for the same communicator is ignored. */
 MPIXLA_API int mpixla_comm_members_set(int64_t id, const int *world_ranks);
 
-/* JAX's own collectives, through libmpixla_trampoline.so: a communicator for the next clique of devices for which XLA
- * asks that has this first device, and this process at this place (native/trampoline/calls.h). */
+/* Offers XLA a communicator for JAX's own collectives (libmpixla_trampoline.so): for the next clique of devices that
+ * has this first device, and this process at this place (native/trampoline/calls.h). */
 MPIXLA_API int mpixla_trampoline_offer(int64_t comm, int color, int key);
-/* How many offers XLA has not taken yet. */
+/* Returns the number of offers that XLA has not taken yet. */
 MPIXLA_API int mpixla_trampoline_offers(void);
 
-/* The line of the user's source that calls with the attribute "site" come from, by a number that is the same on every
- * rank: "model.py:42 in step". 0 is no site. The first name that a number gets is kept. */
+/* Names a site, the line of the user's source that calls with this "site" attribute come from: "model.py:42 in step".
+ * The number is the same on every rank; 0 is no site. The first name of a number is kept. */
 MPIXLA_API int mpixla_site_name(int64_t site, const char *text);
-/* The site of calls that this thread makes from now on, where the program's own is MPIXLA_SITE_OF_THREAD: one program
- * for many lines. */
+/* Sets the site of later calls of this thread in programs whose site is MPIXLA_SITE_OF_THREAD: one program for many
+ * lines. */
 #define MPIXLA_SITE_OF_THREAD (-1)
 MPIXLA_API void mpixla_site_call(int64_t site);
 
-/* The number of an MPI_Status at this address, which the caller keeps valid for as long as programs that
- * carry the number may run. */
+/* Returns a number for the MPI_Status at this address, which must stay valid for as long as programs with this number
+ * may run. */
 MPIXLA_API int64_t mpixla_status_register(void *address);
 
 /* Operations: the handlers and how to call them.
@@ -199,19 +197,19 @@ MPIXLA_API int64_t mpixla_status_register(void *address);
  * has_side_effect, which keeps calls whose results nobody uses. Operands are the send buffer, then the template;
  * the result is the receive buffer; each where the table says so:
  *
- *   send      what a rank gives
- *   receive   what it gets
+ *   send      the array that a rank sends
+ *   receive   the array that it gets
  *   template  has the type of the receive buffer, which keeps its values wherever no message arrives
- *   id        a request, two float32 numbers, from what starts something to what waits for it. Each request is
- *             waited for once: by wait if it gives an array, wait_recv if it receives a message, wait_send if it
- *             only sends. Further operands of these do nothing but make the wait come after them
+ *   id        a request, two float32 numbers, from the call that starts it to the call that waits for it. Each
+ *             request is waited for once: by wait if it gives an array, wait_recv if it receives a message, wait_send
+ *             if it only sends. Further operands of these calls only make the wait come after them
  *   @root     only the root passes this buffer, @others: all but the root. So these have different programs
  *   in place  the receive buffer may be the send buffer's memory (output_operand_aliases). A rank without a send
  *             buffer may then pass that memory as its operand
  *
  * Buffers are row-major, and a handler is done with them when it returns. assert_replicated, halo_exchange and
- * halo_transpose take any number of arrays, and give as many. Counts must go together as in MPI's function of the
- * name, such as the result of allgather with as many items from each rank as the operand; what does not is refused.
+ * halo_transpose take any number of arrays, and give as many. Counts must fit as in MPI's function of the name: the
+ * result of allgather has as many items from each rank as the operand. Other calls are refused.
  *
  * XLA starts a call when its operands are there, and knows nothing of the other ranks. A token from each call to the
  * next keeps calls in one order on all ranks, which MPI needs. Tokens are operands and results behind the buffers, as
@@ -293,9 +291,9 @@ typedef enum mpixla_where {
 /* What an operation does to a request: */
 typedef enum mpixla_request {
     MPIXLA_COMPLETES = 0, /* nothing: its call is complete when it returns */
-    MPIXLA_STARTS,        /* starts something. What it gives is the id of a request, two float32 numbers */
-    MPIXLA_WAITS          /* waits for what was started. Its send buffer is the id, and operands beyond those of its row
-                             do nothing but make the wait come after them */
+    MPIXLA_STARTS,        /* starts something. Its result is the id of a request, two float32 numbers */
+    MPIXLA_WAITS          /* waits for a request. Its send buffer is the id, and operands beyond those of its row only
+                             make the wait come after them */
 } mpixla_request;
 
 /* An XLA_FFI_Handler of XLA's c_api.h, without its types. */
@@ -337,64 +335,64 @@ typedef struct mpixla_helper_row {
     mpixla_handler *host_handler, *device_handler; /* as above */
 } mpixla_helper_row;
 MPIXLA_API const mpixla_helper_row *mpixla_helper_table(size_t *rows, size_t *row_size);
-/* Says on standard error which requests were never waited for, and ends what MPI lets us end, so that MPI can be
- * finalized. Returns how many there were. Call it when no handler runs. */
+/* Prints the requests that were never waited for on standard error, and ends those that MPI allows to end, so that MPI
+ * can be finalized. Returns their number. Call it when no handler runs. */
 MPIXLA_API int64_t mpixla_requests_end(void);
 
-/* GPUs. A device handler communicates in the way that the ranks of a communicator find best, together, when they first
- * call on it with a GPU's memory: docs/gpu.md. */
+/* GPUs. The ranks of a communicator agree on a transport in their first call with a GPU's memory: docs/gpu.md. */
 
-/* 1 if this process can load a GPU's driver; else 0, and mpixla_last_error says why. */
+/* Returns 1 if this process can load a GPU's driver; else 0, and mpixla_last_error says why. */
 MPIXLA_API int mpixla_gpu_is_possible(void);
-/* Whether a rank of the job may use a GPU, and whether this one may. Call it before any handler runs, with the same
- * `in_job` on all ranks: where it is not 0, host handlers take part in what the ranks agree on. */
+/* Sets whether some rank of the job may use a GPU, and whether this one may. Call it before any handler runs, with the
+ * same `in_job` on all ranks: unless it is 0, calls with the host's memory take part in the ranks' agreement. */
 MPIXLA_API void mpixla_gpus_expect(int in_job, int here);
-/* What the user wants: "auto", "nccl", "mpi" or "host". */
+/* Sets the transport that the user asks for: "auto", "nccl", "mpi" or "host". */
 MPIXLA_API int mpixla_gpu_transport_set(const char *name);
-/* Under "mpi", calls with a GPU's memory are refused from now on, for this reason: half a sentence. */
+/* Has calls with a GPU's memory refused under "mpi" from now on, for this reason: half a sentence. */
 MPIXLA_API void mpixla_gpu_mpi_refuse(const char *why);
-/* How many GPUs of a platform, "CUDA" or "ROCm", this process can use: 0 where its driver cannot be had, too. The
- * driver is started. */
+/* Starts the driver of a platform, "CUDA" or "ROCm", and returns how many of its GPUs this process can use; 0 without
+ * the driver. */
 MPIXLA_API int mpixla_gpu_count(const char *platform);
-/* How collective calls on a communicator travel from a GPU's memory and why, in words, into `text` of this size. */
+/* Describes how collective calls with a GPU's memory travel on a communicator, and why, in `text` of this size. */
 MPIXLA_API void mpixla_gpu_transport_describe(int64_t comm, char *text, size_t bytes);
-/* Leaves NCCL, at the end of the process: call it on all ranks, when no handler runs and all programs are done. Fails
- * if NCCL has found a failure that no handler has seen. */
+/* Frees NCCL's communicators at the end of the process. Call it on all ranks, when no handler runs and all programs are
+ * done. Fails if NCCL has found an error that no handler has reported. */
 MPIXLA_API int mpixla_gpus_end(void);
-/* A file to look for NCCL in, beside those of the system; before any handler runs. */
+/* Adds a file in which to look for NCCL, beside those of the system. Call it before any handler runs. */
 MPIXLA_API void mpixla_nccl_file_add(const char *file);
-/* A file to take HIP from before one that the system finds; before anything asks for GPUs. */
+/* Adds a file from which to take HIP before the system's. Call it before any question about GPUs. */
 MPIXLA_API void mpixla_hip_file_add(const char *file);
-/* Larger arrays than this many bytes travel through the host in pieces of this size. Returns the size before; a size
- * that is not positive leaves it as it is. */
+/* Sets the bytes above which arrays travel through the host in pieces of that size. Returns the size before; a size
+ * that is not positive changes nothing. */
 MPIXLA_API int64_t mpixla_gpu_piece_set(int64_t bytes);
 
-/* From now on calls are compared between the ranks that make them, and those that do not fit are refused: collective
- * calls on all ranks, messages where they are received. "lines" compares all, "calls" all but the lines of the user's
- * source, "first" so the first collective calls of each communicator and those whose number is a power of two, and the
- * first messages on the communicator of mpixla_check_own_set, "off" nothing. What ranks tell each other travels on
- * `comm`, a duplicate of MPI_COMM_WORLD that nothing else uses but mpixla_timeout_set; types of messages are compared
- * on communicators of which mpixla_comm_members_set has said who is in them. Off before the first call; call it before
- * any handler runs, on all ranks. */
+/* Has calls compared between the ranks that make them, and refused if they do not fit: collective calls on all ranks,
+ * messages on the receiver. `mode` is "lines": everything; "calls": everything but the lines of the user's source;
+ * "first": the same, of the first collective calls of each communicator, of those whose number is a power of two, and
+ * of the first messages on the communicator of mpixla_check_own_set; "off", the default: nothing. The ranks' own
+ * messages travel on `comm`, a duplicate of MPI_COMM_WORLD that is used for nothing else but mpixla_timeout_set. Types
+ * of messages are compared on communicators whose members are known (mpixla_comm_members_set). Call it on all ranks,
+ * before any handler runs. */
 MPIXLA_API int mpixla_check_set(const char *mode, mpixla_handle comm);
-/* Says that handlers alone communicate on this communicator, of which mpixla_comm_members_set has been called: so what
- * comes on it was sent by one, and the ranks can compare it. On all ranks, before any handler runs. Returns 0, or -1.
- */
+/* Names the communicator on which handlers alone communicate, and whose members are known (mpixla_comm_members_set):
+ * each of its messages was sent by a handler, so it can be compared. Call it on all ranks, before any handler runs. */
 MPIXLA_API int mpixla_check_own_set(int64_t comm);
-/* How many are the first. */
+/* Returns how many calls count as the first. */
 MPIXLA_API int mpixla_check_first_calls(void);
-/* Hears what other ranks still have to say, at the end. Call it when no handler runs, before mpixla_requests_end. */
+/* Ends comparisons that are under way; waits for other ranks for at most 30 seconds. Call it when no handler runs,
+ * before mpixla_requests_end. */
 MPIXLA_API void mpixla_check_end(void);
 
-/* The attributes' names, in alphabetical order. */
+/* Returns the attributes' names, in alphabetical order. */
 MPIXLA_API const char *const *mpixla_attribute_table(size_t *rows);
 
-/* The error classes with which this MPI says that a process has died (MPI_ERR_PROC_FAILED), that a receive from any
- * source may be for one that has died (MPI_ERR_PROC_FAILED_PENDING), and that a communicator was revoked
- * (MPI_ERR_REVOKED); 0 for those that it does not have. A call that fails with one of them says what to do. */
+/* Sets the values of MPI_ERR_PROC_FAILED, MPI_ERR_PROC_FAILED_PENDING and MPI_ERR_REVOKED, the error classes for the
+ * death of a process, under this MPI; 0 for a class that it does not have. The error of a call that fails with one of
+ * them says what to do. */
 MPIXLA_API void mpixla_loss_classes_set(int failed, int pending, int revoked);
 
-/* Debug lines on standard error, one when a call starts and one when it ends. Returns the setting before. */
+/* Turns debug lines on standard error on or off, one at the start of a call and one at its end. Returns the setting
+ * before. */
 MPIXLA_API int mpixla_logging_set(int on);
 
 /* A timeline of this process: a file of records for `python -m mpixla.trace`, whole at any moment (docs/trouble.md). */
@@ -406,83 +404,84 @@ typedef struct mpixla_trace_facts {
     const char *job;       /* tells runs apart, the same on all ranks */
     const char *clock;     /* the same on all ranks that have the same monotonic clock */
 } mpixla_trace_facts;
-/* From now on calls are written down, until mpixla_trace_end, which fails if the file could not take them all. */
+/* Begin and end the recording of calls. mpixla_trace_end fails if the file lacks some of them. */
 MPIXLA_API int mpixla_trace_start(const mpixla_trace_facts *facts);
 MPIXLA_API int mpixla_trace_end(void);
-/* The clock of the timeline, in nanoseconds. */
+/* Returns the time of the timeline's clock, in nanoseconds. */
 MPIXLA_API int64_t mpixla_trace_now(void);
-/* Writes into the timeline what was found of the clock: that at its time `when` rank 0's said `ahead` more, as well as
- * a message of this round trip can tell. All in nanoseconds. */
+/* Records that at this clock's time `when` rank 0's clock was `ahead` of it, measured by a message with this round
+ * trip. All in nanoseconds. */
 MPIXLA_API int mpixla_trace_clock(int64_t when, int64_t ahead, int64_t round_trip);
 
-/* From now on handlers for host memory return before their calls have ended, where jaxlib lets them: threads of the
- * library's make the calls, so that none of XLA's threads waits in one. For programs in which XLA communicates too. */
+/* Has threads of the library make the calls of host handlers from now on, which return before their calls have ended,
+ * if jaxlib allows it: so no thread of XLA waits in one. For programs in which XLA communicates, too. */
 MPIXLA_API void mpixla_calls_apart(void);
 
-/* 0 if no handler that calls MPI runs at this moment, and all calls that are made apart have ended; else a number of
- * them, in which those made apart may count twice. */
+/* Returns how many handlers that call MPI are running, and calls of mpixla_calls_apart have not ended; one of the
+ * latter may count twice. */
 MPIXLA_API int64_t mpixla_calls_in_flight(void);
 
-/* A handler that fails hands XLA a sentence, and XLA hands it to whoever looks at the result. The front end tells the
- * library of each such text that it sees; it may have more in it than the sentence. A failure that nobody has looked at
- * is written on standard error when the next handler runs, and again by mpixla_failures_end, which returns how many.
- * Call that when no handler runs. */
+/* Failures. A handler that fails gives XLA a sentence, and XLA raises it when the result is read. The front end reports
+ * the text of each error that it sees, which may have more in it than the sentence (mpixla_failures_seen). A failure
+ * that nobody has seen is written on standard error when the next handler runs, and again by mpixla_failures_end, which
+ * returns their number; call that when no handler runs. */
 MPIXLA_API void mpixla_failures_seen(const char *text);
-/* XLA raises a failure straight away where the program runs on the thread that called it. `thread` returns NULL on all
- * other threads; it must not take a lock that the caller of XLA may have. */
+/* Sets a function that returns NULL on all threads but those that have called XLA: XLA raises a failure at once if the
+ * program runs on the thread that called it. The function must not take a lock that the caller of XLA may have. */
 MPIXLA_API void mpixla_failures_raised_on(void *(*thread)(void));
 MPIXLA_API int64_t mpixla_failures_end(void);
 
-/* This process was forked from one that runs MPI: handlers refuse to communicate from now on. */
+/* Has handlers refuse to communicate from now on: for a process that was forked from one that runs MPI. */
 MPIXLA_API void mpixla_forked(void);
 
-/* For the end of the process, once: behind its exit handlers it calls MPI_Finalize, if none of them has, and if it ends
- * `badly` its exit status is 1, whatever it would have been. */
+/* Has MPI_Finalize called after all exit handlers, unless one of them has done so. `badly`: the exit status of the
+ * process becomes 1. Call it once. */
 MPIXLA_API int mpixla_end_last(int badly);
 
-/* From now on a thread of the library's calls MPI while requests are under way that nobody waits for, each time after
- * this many nanoseconds, so that messages move. Takes MPI_THREAD_MULTIPLE. Call it once, before any handler runs. */
+/* Starts a thread that drives MPI's progress, once in so many nanoseconds, while there are active requests that no call
+ * waits for. It takes MPI_THREAD_MULTIPLE. Call it once, before any handler runs. */
 MPIXLA_API int mpixla_progress_set(int64_t nanoseconds);
 
-/* From now on collective calls of ranks that are on one host go through memory that they share, where that is faster.
- * Call it in all processes or in none, before any handler runs. */
+/* Has ranks of one host communicate through memory that they share, where that is faster. Call it in all processes or
+ * in none, before any handler runs. */
 MPIXLA_API void mpixla_local_start(void);
 
-/* From now on SIGINT ends the process if a call that was inside MPI then has not ended 5 seconds later, which the front
- * end could not do; with `job` all of them, through MPI_Abort, which takes MPI_THREAD_MULTIPLE. A sentence says before
- * which call is waited for. The handler that the signal had still runs. Nothing happens where the signal is ignored or
- * has no handler. Call it once. */
+/* Has SIGINT end the process if a call that was inside MPI at the signal has not ended 5 seconds later, which a front
+ * end cannot do; with `job` all processes, through MPI_Abort, which takes MPI_THREAD_MULTIPLE. A sentence names that
+ * call before. The signal's own handler still runs. Nothing happens if the signal is ignored or has no handler. Call it
+ * once.
+ */
 MPIXLA_API int mpixla_interrupt_watch(int job);
 
 /* A time limit. Once a call has waited for other ranks for longer, this rank writes a report of all ranks on standard
  * error and the job ends, through MPI_Abort with the code 124; or, without a limit, the job goes on after the report. A
- * call that waits for a rank which makes no more calls ends the job in any case. A process as others see it: */
+ * call that waits for a rank which makes no more calls ends the job in any case. A process as the others know it: */
 typedef struct mpixla_process {
-    const char *host; /* where its number means it: the same text in all processes that can see each other's */
+    const char *host; /* the same text in all processes that share process numbers */
     const char *name; /* of the host, for people */
     int64_t number;   /* getpid() */
 } mpixla_process;
-/* In seconds; where `limit` is 0, there is none, and `warn_after` is the time until a report. `processes` are those of
+/* Sets both in seconds; without a limit (0) `warn_after` is the time until a report. `processes` are those of
  * MPI_COMM_WORLD, in their order, and `comm` is a duplicate of it that is used for nothing else; 0 where MPI does not
- * have MPI_THREAD_MULTIPLE: then each process tells of itself alone. Call it once, on all ranks alike. MPI_Finalize
- * then waits until all have come to it. */
+ * have MPI_THREAD_MULTIPLE: then each process reports itself alone. Call it once, on all ranks alike. From then on
+ * MPI_Finalize waits until all processes have called it. */
 MPIXLA_API int mpixla_timeout_set(double limit, double warn_after, mpixla_handle comm, const mpixla_process *processes,
                                   int64_t count);
-/* In the function for MPIXLA_WISH_STACKS: the lines of the front end's threads. `threads` is how many of them may still
- * call XLA or MPI: all but this one and those that wait for the result of a program. Without such a function no call to
- * itself is found to wait in vain. */
+/* Gives the stacks of the front end's threads as text, in the callback MPIXLA_WISH_STACKS. `threads` is how many of
+ * them may still call XLA or MPI: all but this one and those that wait for the result of a program. Without that
+ * callback a rank that waits for itself alone is not found. */
 MPIXLA_API void mpixla_timeout_stack_give(const char *text, int64_t threads);
-/* The program of this process has come to its end. */
+/* Reports that the program of this process has ended. */
 MPIXLA_API void mpixla_timeout_ended(void);
-/* It makes no call any more. Without this that is so from MPI_Finalize on. */
+/* Reports that this process makes no call any more, as MPI_Finalize does. */
 MPIXLA_API void mpixla_timeout_left(void);
-/* Returns when the thread of the time limit is in MPI no more, nor will be. Other ranks are answered again once
- * MPI_Finalize has begun. Call it right before: MPICH 5.0 may abort if another thread is in MPI when MPI_Finalize
- * begins. */
+/* Returns when the thread of the time limit has left MPI for good. Call it right before MPI_Finalize, since MPICH 5.0
+ * may abort if another thread is in MPI when MPI_Finalize begins. Other ranks are answered again within MPI_Finalize.
+ */
 MPIXLA_API void mpixla_timeout_stop(void);
 
-/* Counts above this many elements use MPI's large-count functions. The default is INT_MAX; tests lower it.
- * Returns the limit before; a limit that is not positive, or greater than INT_MAX, leaves it as it is. */
+/* Sets the count of elements above which MPI's large-count functions are used: by default INT_MAX, which tests lower.
+ * Returns the limit before; a limit that is not positive, or greater than INT_MAX, changes nothing. */
 MPIXLA_API int64_t mpixla_count_limit_set(int64_t limit);
 
 #ifdef __cplusplus
