@@ -106,7 +106,10 @@ def test_hook_of_a_program(job):
     assert "mpixla: ranks 0 and 1 ended with an uncaught KeyError, so" in done.stderr
     done = job(2, code.replace("sys.stderr.write('mine\\n') and HOOK", "None"), check=False, by_run=True)
     assert done.stderr.count("KeyError: 'no'") == 1
-    done = job(2, code.replace("HOOK", "MPI.COMM_WORLD.Abort(3)"), check=False)
+    for _ in range(5):  # MPICH's mpiexec may lose the lines that ranks write right before they abort
+        done = job(2, code.replace("HOOK", "MPI.COMM_WORLD.Abort(3)"), check=False)
+        if done.stderr:
+            break
     assert "mine" in done.stderr
     waits = "rank or MPI.COMM_WORLD.recv()"
     done = job(2, code.replace("HOOK", "1 / 0").replace("raise", f"{waits}\nraise"), check=False)
