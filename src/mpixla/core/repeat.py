@@ -7,8 +7,8 @@ a request, of the program's results and of the arrays.
 """
 
 import functools
+import itertools
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -45,24 +45,31 @@ _STANDS_FOR: dict[type, Callable[[Any], Any]] = {
 _LIMIT = 4096  # calls that one operation remembers, and programs of all of them
 
 T = TypeVar("T")
+_clock = itertools.count()
 
 
-class Recent(OrderedDict[tuple[Any, ...], T], Generic[T]):
-    """A table of limited size, in the order of last use. Several threads may use it at once."""
+class Recent(dict[tuple[Any, ...], list[Any]], Generic[T]):
+    """A table of limited size: values, each with the time of its last use, by key. Several threads may use it at once.
+
+    Not an OrderedDict: while one thread lists its keys, another one must not move a key to its end.
+    """
 
     def use(self, key: tuple[Any, ...]) -> T | None:
         """Return the value of a key, or None."""
-        try:
-            self.move_to_end(key)
-            return self[key]
-        except KeyError:  # or another thread has evicted it between the two
+        entry = self.get(key)
+        if entry is None:
             return None
+        entry[1] = next(_clock)
+        value: T = entry[0]
+        return value
 
     def add(self, key: tuple[Any, ...], value: T) -> T:
         """Add a value, unless the key has one; return the key's value. A full table evicts the least recently used."""
         if len(self) >= _LIMIT:
-            self.popitem(last=False)
-        return self.setdefault(key, value)
+            for old, _ in sorted(list(self.items()), key=lambda item: item[1][1])[: _LIMIT // 8]:
+                self.pop(old, None)
+        added: T = self.setdefault(key, [value, next(_clock)])[0]
+        return added
 
 
 class Program(NamedTuple):
@@ -121,7 +128,7 @@ def remembers(arguments: int) -> Callable[[F], F]:
         known = Recent[_Known]()
 
         def forget_freed() -> None:
-            for key, call in list(known.items()):
+            for key, (call, _) in list(known.items()):
                 if not all(is_alive(number) for is_alive, number in call.checks):
                     known.pop(key, None)
 
