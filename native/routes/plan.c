@@ -74,7 +74,7 @@ plan_wish plan_wish_get(void) {
     return (plan_wish)atomic_load(&wish);
 }
 
-/* What a rank tells all others of itself: its `statement`. */
+/* A statement is a rank's description of itself, which it sends to all others. */
 enum { NEVER_ON_GPU, NOT_NOW, ON_GPU };
 typedef struct statement {
     int32_t where; /* whether this call has a GPU's memory here, or a later one may */

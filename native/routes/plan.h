@@ -31,7 +31,7 @@ plan_wish plan_wish_get(void);
 /* Returns why MPI cannot be given a GPU's memory; "" if it can. */
 const char *plan_mpi_refusal(void);
 
-/* Has plans freed with their communicators. Called by mpixla_start. */
+/* Registers plan_free, which frees a plan with its communicator. Called by mpixla_start. */
 void plan_start(void);
 
 /* Finds the plan of a collective call with buffers on this GPU, or on the host for NULL; if there is none yet, all

@@ -6,7 +6,7 @@
 #include "call/route.h"
 #include "routes/gpu.h"
 
-/* Each in the file of its name, but for that of NCCL (nccl_calls.c). */
+/* The five routes, each in the file of its name; NCCL's is in nccl_calls.c. */
 extern const route route_host_shared; /* the host's memory: through memory that the ranks of one host share */
 extern const route route_host_mpi;    /* the host's memory: through MPI */
 extern const route route_nccl;        /* a GPU's memory: through NCCL */

@@ -405,7 +405,7 @@ static void lets_mpi_go_on_beside_messages(void) {
     CHECK_STR(messages[0], "");
 }
 
-/* What rank 0 tells of the memory, and whether another rank has not found it. */
+/* Rank 0's message about the memory, and whether another rank has not found it. */
 static struct {
     uint64_t number, nonce;
 } told;
@@ -446,7 +446,7 @@ static void proves_that_it_is_the_same_memory(void) {
     shared_close(memory, segment_bytes(RANKS));
 }
 
-/* Where MPI fails others may have found the memory. */
+/* If MPI fails, other ranks may have found the memory. */
 static void is_not_made_unless_all_have_it(void) {
     const comm_entry *entry = comm_find(comms[0]);
     segment *s;

@@ -1,4 +1,4 @@
-/* Which route each call takes. */
+/* Tests the choice of a route for each kind of call. */
 #include "base/feature.h"
 #include "call.h"
 #include "check.h"

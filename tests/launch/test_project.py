@@ -95,7 +95,7 @@ OBJECTS = {"agree": ("agreement_",), "float_reduce": ("bf16_", "f16_", "f8_")}
 
 
 @pytest.mark.parametrize(
-    "folder", sorted(p.name for p in (ROOT / "native").iterdir() if p.is_dir() and p.name != "test")
+    "folder", [".", *sorted(p.name for p in (ROOT / "native").iterdir() if p.is_dir() and p.name != "test")]
 )
 def test_static_functions_carry_the_prefix_of_their_file(folder):
     """So a backtrace and a profile say where one is."""

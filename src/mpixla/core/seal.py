@@ -30,7 +30,7 @@ def _types(*operands: ShapedArray, jaxpr: Any, is_eager: bool) -> tuple[list[Sha
     return [*jaxpr.out_avals, _DONE], {effect for effect in jaxpr.effects if effect is not ordered}
 
 
-def _inline(ctx: Any, jaxpr: Any, *operands: Any) -> Sequence[Any]:
+def _lower_inline(ctx: Any, jaxpr: Any, *operands: Any) -> Sequence[Any]:
     """Lower a jaxpr into the function of ``ctx``, and return its results.
 
     Tracing the jaxpr again, as JAX does, takes twice as long.
@@ -61,7 +61,7 @@ def _lower(ctx: Any, *operands: Any, jaxpr: Any, is_eager: bool) -> Sequence[Any
         tokens_out=None,
     )
     with sites.shared(is_eager):
-        results = _inline(inner, jaxpr, *operands)
+        results = _lower_inline(inner, jaxpr, *operands)
     ctx.set_tokens_out(ctx.tokens_in.update_tokens(inner.tokens_out))
     return [*results, mlir.ir_constant(np.zeros(_DONE.shape, _DONE.dtype))]
 
