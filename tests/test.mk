@@ -41,8 +41,8 @@ test-long-spmd: $(VENV)/installed
 test-long-jobs: $(VENV)/installed
 	$(JOBS) --rest $(SAMPLE)
 
-# No function of JAX's is replaced (src/mpixla/hooks); and JAX's next implementations, as far as this JAX has them: but for
-# jax_scan3, which in JAX itself has no reverse mode yet.
+# No function of JAX's is replaced (src/mpixla/patches); and JAX's next implementations, as far as this JAX has them: but
+# for jax_scan3, which in JAX itself has no reverse mode yet.
 HOOK_TESTS ?= $(addprefix tests/spmd/test_,control_flow.py halo.py jit.py nan.py neighbor.py order.py requests.py reveal.py sites.py \
     transpose.py) --sample 12
 

@@ -7,19 +7,21 @@ import inspect
 from importlib import metadata as _metadata
 
 # Before anything that imports JAX. As `python -m mpixla run` the process becomes MPI's launcher here.
-from . import launch as _launch  # noqa: F401
+from . import run as _run  # noqa: F401
 from .base import spawned as _spawned  # noqa: F401
 from .base import started as _started
 from .base import trampoline as _trampoline  # noqa: F401
 
 # isort: split
-from . import hooks as _hooks
+from . import patches as _patches
 from .base import settings as _settings
 from .base import speaker as _speaker
+from .checks import agreement as _agreement
+from .checks import exit as _exit
+from .checks import owner as _owner
 from .core import tracebacks as _tracebacks
 from .core.export import export_checks
 from .core.jit import jit
-from .hooks import JaxVersionWarning as JaxVersionWarning
 from .mpi.comm import Shift, comm_of, get_default_comm
 from .mpi.gpu import has_cuda_support, has_rocm_support, has_sycl_support, select_local_gpu
 from .mpi.mpi import MPI as _MPI
@@ -59,9 +61,7 @@ from .ops.request import (
     waitall,
 )
 from .ops.vector import allgatherv, alltoallv, gatherv, ragged_all_to_all, scatterv
-from .watch import agreement as _agreement
-from .watch import exit as _exit
-from .watch import owner as _owner
+from .patches import JaxVersionWarning as JaxVersionWarning
 
 __all__ = [
     "Request",
@@ -131,13 +131,13 @@ _exit.install()
 if _started.is_of_run():
     _owner.install()
 _agreement.settle()
-_hooks.install()
+_patches.install()
 if (_report := _settings.removed_variables_report()) and _MPI.COMM_WORLD.Get_rank() == 0:
     _speaker.say(_report)
 for _name in __all__:
     if inspect.isfunction(globals()[_name]):
         globals()[_name] = _tracebacks.present(globals()[_name])
     globals()[_name].__module__ = __name__  # where pickle finds it, and what help says
-_hooks.notice()
+_patches.notice()
 if _settings.is_on("MPIXLA_DEBUG"):
     set_logging(True)

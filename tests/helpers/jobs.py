@@ -61,7 +61,7 @@ def soon(seconds):
     import importlib.machinery as _machinery
     def _load(loader, module, load=_machinery.SourceFileLoader.exec_module):
         load(loader, module)
-        if module.__name__ == "mpixla.watch.timeout":
+        if module.__name__ == "mpixla.checks.timeout":
             module._WORD = {seconds}
     _machinery.SourceFileLoader.exec_module = _load
     """

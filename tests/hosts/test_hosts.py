@@ -14,7 +14,7 @@ from conftest import FAMILY
 
 import pages
 from jobs import facts
-from mpixla.launch.rank import cores
+from mpixla.run.rank import cores
 from mpixla.trace.read import read_file
 
 ROOT = Path(__file__).parents[2]
@@ -88,7 +88,7 @@ def test_info_when_messages_do_not_arrive(hosts_job, link, until_mark):
     import sys, time
     from pathlib import Path
     from mpixla import __main__
-    from mpixla.cli import info
+    from mpixla.tools import info
     info._PATIENCE = 3
     Path("mark").touch()
     time.sleep(2)
@@ -130,7 +130,7 @@ def test_network_that_does_not_connect_the_hosts(hosts_job, hosts):
 
 
 def test_bench(hosts_job):
-    lines = hosts_job(2, f"from mpixla.cli import bench; bench._SECONDS = 0.002\n{MAIN}", "bench").stdout.splitlines()
+    lines = hosts_job(2, f"from mpixla.tools import bench; bench._SECONDS = 0.002\n{MAIN}", "bench").stdout.splitlines()
     assert lines[0].startswith("mpixla bench: 2 ranks on 2 hosts, ")
     assert len(lines) == 8
 

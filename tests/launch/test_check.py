@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from jobs import all_ended, together
-from mpixla.watch import agreement
+from mpixla.checks import agreement
 
 PREAMBLE = """
 import sys

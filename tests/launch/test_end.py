@@ -6,7 +6,7 @@ import sys
 import pytest
 from mpi4py import MPI
 
-from mpixla.watch import exit
+from mpixla.checks import exit
 
 PREAMBLE = """
 import jax, jax.numpy as jnp, mpixla, sys, os, signal, threading, time

@@ -1,7 +1,6 @@
 """Check that each name from inside JAX, in one module and in the hooks, is needed, and does its job."""
 
 import ast
-import importlib
 import re
 import subprocess
 import traceback
@@ -16,9 +15,9 @@ from mpi4py import MPI
 
 import mpixla
 from jobs import alone
-from mpixla import hooks
+from mpixla import patches
 from mpixla.base import required, tested
-from mpixla.core.effect import CommunicationEffect
+from mpixla.jaxprs.effect import CommunicationEffect
 
 pytestmark = pytest.mark.any_mpi
 
@@ -42,7 +41,7 @@ def inner_names(path: Path) -> set[str]:
 def test_where_names_from_inside_jax_are():
     files = {path.relative_to(PACKAGE): inner_names(path) for path in PACKAGE.glob("**/*.py")}
     assert len(files) > 10
-    assert {str(path) for path, names in files.items() if names and path.parts[0] != "hooks"} == {"base/required.py"}
+    assert {str(path) for path, names in files.items() if names and path.parts[0] != "patches"} == {"base/required.py"}
     assert files[Path("base/required.py")] == set(NEEDED)
 
 
@@ -215,7 +214,7 @@ def test_a_name_that_is_missing_where_a_hook_is_off():
 START = """
 import jax, jax.numpy as jnp, mpixla, numpy as np, traceback
 from mpi4py import MPI
-from mpixla import hooks
+from mpixla import patches
 X = np.ones(3, np.float32)
 def add(x):
     return mpixla.allreduce(x, op=MPI.SUM)
@@ -283,7 +282,7 @@ spec = jax.sharding.PartitionSpec("x")
 x = jnp.ones(2)
 rows = jax.device_put(x, jax.sharding.NamedSharding(mesh, spec))
 seen = []
-hooks.require("first_run", "a test", lambda program, devices: seen.append((len(program.hlo_modules()), devices)))
+patches.require("first_run", "a test", lambda program, devices: seen.append((len(program.hlo_modules()), devices)))
 f = jax.jit(jax.shard_map(lambda x: x + 1, mesh=mesh, in_specs=spec, out_specs=spec))
 compiled = f.lower(x).compile()
 assert not seen
@@ -339,7 +338,7 @@ assert not asked
     + """
 import os
 from jax._src.dispatch import runtime_tokens
-from mpixla.core.effect import ordered
+from mpixla.jaxprs.effect import ordered
 jax.jit(lambda x: (add(x), None)[1])(X)    # JAX would hand it the token of the program that fails
 runtime_tokens.current_tokens[ordered].block_until_ready()
 os._exit(0)    # what failed, nobody has looked at
@@ -359,15 +358,15 @@ np.testing.assert_array_equal(jax.grad(only_compares)(X), X)
 
 
 def test_every_hook_is_tried():
-    assert set(NEEDS_HOOK) == {*hooks.HOOKS, *hooks.ON_REQUEST}
-    assert {p.stem for p in (PACKAGE / "hooks").glob("*.py")} == {*NEEDS_HOOK, "__init__"}
+    assert set(NEEDS_HOOK) == {*patches.HOOKS, *patches.ON_REQUEST}
+    assert {p.stem for p in (PACKAGE / "patches").glob("*.py")} - {"__init__"} <= set(NEEDS_HOOK)
 
 
 def test_the_page_has_the_table_of_hooks():
     page = (Path(__file__).parents[2] / "docs/other_tools.md").read_text()
     rows = re.search(r"^\| without \| what is lost \|\n\|---\|---\|\n((?:\|.*\n)+)", page, re.MULTILINE)[1]
-    names = sorted({*hooks.HOOKS, *hooks.ON_REQUEST})
-    assert rows == "".join(f"| `{name}` | {importlib.import_module(f'mpixla.hooks.{name}').LOST} |\n" for name in names)
+    names = sorted({*patches.HOOKS, *patches.ON_REQUEST})
+    assert rows == "".join(f"| `{name}` | {patches.module_of(name).LOST} |\n" for name in names)
 
 
 # What mpixla itself says then.
@@ -449,7 +448,7 @@ for jit in (jax.jit, mpixla.jit):
 """
 
 
-@pytest.mark.parametrize("name", ["all", *hooks.HOOKS])
+@pytest.mark.parametrize("name", ["all", *patches.HOOKS])
 def test_what_needs_no_hook_works_without_it(name):
     done = run(START + NEEDS_NONE, MPIXLA_HOOKS_OFF=name)
     assert done.returncode == 0, done.stderr
@@ -482,9 +481,9 @@ import warnings
 with warnings.catch_warnings(record=True) as seen:
     warnings.simplefilter("always")
     import mpixla
-    from mpixla import hooks
+    from mpixla import patches
 print(len(seen), seen[0].category.__name__, seen[0].message)
-assert set(hooks.HOOKS) - hooks.installed == {{"{name}"}}
+assert set(patches.HOOKS) - patches.installed == {{"{name}"}}
 """
 
 
@@ -534,7 +533,7 @@ def test_hook_that_does_not_fit(name, change, reason):
     """Expect it to be left off, and one notice that says which, why, and what is lost."""
     done = run(MOVED.format(name=name, change=change))
     assert done.returncode == 0, done.stderr
-    lost = importlib.import_module(f"mpixla.hooks.{name}").LOST
+    lost = patches.module_of(name).LOST
     assert done.stdout.startswith(f"1 JaxVersionWarning parts of mpixla do not fit JAX {jax.__version__}, and are off.")
     assert f"{name} ({reason}): {lost}" in done.stdout
 
@@ -624,16 +623,16 @@ def test_notice_for_a_newer_jax(job, version, notices):
 def test_notice_can_be_turned_off(monkeypatch):
     monkeypatch.setattr(jax, "__version__", "999.0")
     with pytest.warns(mpixla.JaxVersionWarning, match="mpixla was tested") as seen:
-        hooks.notice()
+        patches.notice()
     assert len(seen) == 1
     assert 'filterwarnings("ignore", "mpixla was tested")' in str(seen[0].message)
     with warnings.catch_warnings(record=True) as seen:
         warnings.filterwarnings("ignore", "mpixla was tested")
-        hooks.notice()
+        patches.notice()
     assert not seen
     monkeypatch.setenv("MPI4JAX_NO_WARN_JAX_VERSION", "1")
     with warnings.catch_warnings(record=True) as seen:
-        hooks.notice()
+        patches.notice()
     assert not seen
 
 
@@ -642,4 +641,4 @@ def test_notice_can_be_turned_off(monkeypatch):
     [("0.12.0", "0.12.0.1"), ("0.9.2", "0.10.0"), ("0.12.0.1", "0.12.1rc1"), ("0.12.0.1", "0.13.0.dev20261101+abc")],
 )
 def test_order_of_versions(older, newer):
-    assert hooks._parts(older) < hooks._parts(newer)
+    assert patches._parts(older) < patches._parts(newer)

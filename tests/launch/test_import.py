@@ -16,8 +16,8 @@ import mpixla
 import pages
 from jobs import ROOT, alone
 from mpixla.base import host_lock, settings, trampoline
+from mpixla.checks import agreement
 from mpixla.mpi import arrival, native
-from mpixla.watch import agreement
 
 
 def python(code, **environment):

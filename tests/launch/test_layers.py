@@ -128,12 +128,12 @@ def test_files_that_a_document_names_exist(document):
     assert not [name for name in named if not any(path.endswith(f"/{name}") for path in known)]
 
 
-# Writing to standard error, and the files that do: base/program.py and launch/rank.py import nothing of mpixla's.
+# Writing to standard error, and the files that do: base/program.py and run/rank.py import nothing of mpixla's.
 WRITES = {
     NATIVE: (r"\bstderr\b|\bSTDERR_FILENO\b|\bdprintf\(|\bwrite\(", {"base/output.c"}),
     PACKAGE: (
         r"sys\.stderr\.write|file=sys\.stderr|os\.write\(2|\(sys\.stderr if",
-        {"base/speaker.py", "base/program.py", "launch/rank.py"},
+        {"base/speaker.py", "base/program.py", "run/rank.py"},
     ),
 }
 

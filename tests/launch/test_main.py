@@ -11,8 +11,8 @@ from mpi4py import MPI
 
 from mpixla import __main__
 from mpixla.base import started
-from mpixla.cli import bench, info, selftest
 from mpixla.mpi import mpi, native
+from mpixla.tools import bench, info, selftest
 
 MAIN = "import runpy; runpy.run_module('mpixla', run_name='__main__', alter_sys=True)\n"
 
@@ -96,7 +96,7 @@ def test_info_when_a_rank_does_not_answer(job):
         import sys, time
         from mpi4py import MPI
         import mpixla
-        from mpixla.cli import info
+        from mpixla.tools import info
         info._PATIENCE = 1
         if MPI.COMM_WORLD.rank == 1:
             time.sleep(1000)
@@ -152,7 +152,7 @@ import sys, time
 from dataclasses import replace
 import mpixla
 from mpixla import __main__
-from mpixla.cli import selftest
+from mpixla.tools import selftest
 rank = mpixla.get_default_comm().Get_rank()
 selftest._PATIENCE = 1
 checks = selftest.CHECKS[:5]
@@ -196,7 +196,7 @@ def test_selftest_that_fails(job, what):
 
 def test_bench(job):
     """The command as it is but for the time that it takes."""
-    lines = job(2, f"from mpixla.cli import bench; bench._SECONDS = 0.002\n{MAIN}", "bench").stdout.splitlines()
+    lines = job(2, f"from mpixla.tools import bench; bench._SECONDS = 0.002\n{MAIN}", "bench").stdout.splitlines()
     assert re.match("mpixla bench: 2 ranks on 1 host, ", lines[0])
     assert lines[2].split() == ["bytes", "sendrecv", "us", "MB/s", "allreduce", "us", "MB/s"]
     sizes = []

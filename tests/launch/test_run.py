@@ -16,7 +16,7 @@ from mpi4py import MPI
 
 from jobs import alone
 from mpixla.base import program, started
-from mpixla.launch import launchers, library, options, rank, slurm
+from mpixla.run import launchers, library, options, rank, slurm
 
 VENDOR, VERSION = MPI.get_vendor()
 RUN = [sys.executable, "-m", "mpixla", "run"]
@@ -661,7 +661,7 @@ def test_slurm(programs, monkeypatch, vendor, language):
 
 @pytest.mark.parametrize(("vendor", "says"), [("MPICH", "-hosts a,b -ppn 2"), ("Open MPI", "--host a:2,b:2 -x ")])
 def test_hosts(programs, vendor, says, monkeypatch):
-    from mpixla.launch import start
+    from mpixla.run import start
 
     programs()
     monkeypatch.setenv("MPIXLA_GPU_TRANSPORT", "host")
@@ -683,7 +683,7 @@ def test_hosts(programs, vendor, says, monkeypatch):
 
 @pytest.mark.parametrize("where", ["here", "hosts", "slurm"])
 def test_ucx_moves_more_at_a_time_between_hosts(programs, monkeypatch, tmp_path, where):
-    from mpixla.launch import start
+    from mpixla.run import start
 
     programs(srun=CLUSTER)
     monkeypatch.setenv("UCX_TCP_RX_SEG_SIZE", "32k")

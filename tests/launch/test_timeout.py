@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from mpixla.watch import timeout
+from mpixla.checks import timeout
 
 BEGINNING = """
     import os, signal, sys, threading, time, warnings

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from jobs import alone
+from mpixla.checks import timeline
 from mpixla.mpi import clock
 from mpixla.trace.match import match
 from mpixla.trace.merge import merge
 from mpixla.trace.read import read, read_file
 from mpixla.trace.tables import tables
-from mpixla.watch import timeline
 
 # Rank 1 comes late to the sum, rank 0 to the message. Nobody is late at the barriers.
 SLEEPS = """

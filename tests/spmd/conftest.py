@@ -16,7 +16,7 @@ import pytest
 from mpi4py import MPI
 
 import sample
-from mpixla import hooks
+from mpixla import patches
 from mpixla.mpi import native
 from mpixla.mpi.comm import channel_of_reports
 
@@ -137,7 +137,7 @@ def pytest_runtest_call(item):
     A test that one rank alone would be refused says so by needs_hook.
     """
     marker = item.get_closest_marker("needs_hook")
-    if marker is not None and hooks.off & {"all", *marker.args}:
+    if marker is not None and patches.off & {"all", *marker.args}:
         pytest.skip(f"needs a hook: {marker.args[0]}")
     try:
         return (yield)

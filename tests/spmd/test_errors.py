@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 import mpixla
 from cases import check_refused
-from mpixla.watch import sites
+from mpixla.checks import sites
 
 X = np.ones((3, 2), np.float32)
 SIZE = MPI.COMM_WORLD.Get_size()

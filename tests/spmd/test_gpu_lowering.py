@@ -17,7 +17,7 @@ from cases import cases
 from mpixla.compat import _jpi, _mpi4jax
 from mpixla.compat._tokens import new_token
 from mpixla.core import eager
-from mpixla.core.effect import ordered
+from mpixla.jaxprs.effect import ordered
 from reference import operands
 
 SIZE = MPI.COMM_WORLD.Get_size()

@@ -8,7 +8,7 @@ import pytest
 from mpi4py import MPI
 
 import mpixla
-from mpixla.watch import sites
+from mpixla.checks import sites
 
 X = jnp.ones(3)
 

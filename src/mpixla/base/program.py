@@ -41,7 +41,7 @@ _Hook = Callable[[type[BaseException], BaseException, TracebackType | None], Any
 _process = os.getpid()
 _FOLDER = os.path.dirname(__file__)  # Python deletes __file__ before exit handlers run
 
-_EXIT, _OWNER = "mpixla.watch.exit", "mpixla.watch.owner"
+_EXIT, _OWNER = "mpixla.checks.exit", "mpixla.checks.owner"
 
 # Seconds in which other ranks, which no communication has synchronized yet, may fail alike.
 _MOMENT = 3.0
@@ -148,7 +148,7 @@ def run(program: list[str]) -> None:
             if not _end_early(f"ended with an uncaught {kind.__name__} {when} importing mpixla", text, 1) and text:
                 sys.stderr.write(text)  # in one write
 
-        print_without_us.only_prints = hook is sys.__excepthook__  # type: ignore[attr-defined]  # for watch/exit.py
+        print_without_us.only_prints = hook is sys.__excepthook__  # type: ignore[attr-defined]  # for checks/exit.py
         return print_without_us
 
     if end := sys.modules.get(_EXIT):  # mpixla.compat and mpixla.distributed have imported it

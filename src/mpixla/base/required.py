@@ -1,6 +1,6 @@
 """The names of JAX that mpixla needs beyond the documented API, with the reason for each.
 
-Functions and rules of JAX that mpixla replaces, and can do without, are in ``hooks``.
+Functions and rules of JAX that mpixla replaces, and can do without, are in ``patches`` and ``partial_eval``.
 """
 
 import jax

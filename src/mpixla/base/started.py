@@ -15,7 +15,7 @@ STARTED = {
 _PLACES = ("PMI_RANK", "PMIX_RANK")
 _RANKS = (*_PLACES, "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
 
-# The parent of a rank of ``python -m mpixla run`` sets it (launch/rank.py) to three numbers: the rank's process, the
+# The parent of a rank of ``python -m mpixla run`` sets it (run/rank.py) to three numbers: the rank's process, the
 # launcher's process, and a descriptor of standard error. Processes that inherit the variable have other numbers.
 PROCESS = "PROCESS_OF_MPIXLA"
 
@@ -49,7 +49,7 @@ def is_of_run() -> bool:
 def launcher() -> int:
     """Return the process ID of the launcher's process that has started the ranks of this host.
 
-    It is the parent, except for ranks of ``python -m mpixla run``, each of which has its own parent (launch/rank.py).
+    It is the parent, except for ranks of ``python -m mpixla run``, each of which has its own parent (run/rank.py).
     """
     found = _from_run()
     return found[0] if found else os.getppid()

@@ -28,5 +28,5 @@ def as_flag(value: Any, what: str, name: str) -> bool:
 
 
 def refuse_without_hook(hook: str, refused: str, advice: str) -> str:
-    """Return the message for a program that is refused because a hook in JAX (mpixla/hooks) is off."""
+    """Return the message for a program that is refused because a hook in JAX (mpixla/patches) is off."""
     return f"{refused} (the hook {hook} is off). {advice}"

@@ -15,7 +15,7 @@ from jax.interpreters import ad, batching, mlir
 from ..base.required import trace_state_clean
 from ..base.words import kind_of
 from ..core.rules import with_batch_at
-from ..core.spmd import Primitive
+from ..jaxprs.spmd import Primitive
 
 
 def new_token() -> jax.Array:

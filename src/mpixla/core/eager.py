@@ -14,12 +14,12 @@ import numpy as np
 from ..base import settings
 from ..base.required import trace_state_clean
 from ..base.words import refuse_without_hook
+from ..checks import sites
+from ..jaxprs.spmd import Primitive
 from ..mpi.comm import STATUS_RESULT, Comm, Reduction, Status, is_alive, refuse_in_fork, when_freed
-from ..watch import sites
 from . import nan
 from .repeat import Program, Recent, recorder
 from .seal import sealed_p
-from .spmd import Primitive
 from .values import as_operand, details
 
 Params = tuple[tuple[str, Any], ...]

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
 
+from ..jaxprs.spmd import reshaped
 from .helper import make_helper
-from .spmd import reshaped
 
 # Words of an accumulator of numbers, and of one of products of float64 (native/exact/exact_sum.h).
 _WORDS, _WORDS_OF_PRODUCTS = 70, 138

@@ -8,9 +8,9 @@ import numpy as np
 from jax.core import ShapedArray
 from jax.interpreters import mlir
 
+from ..jaxprs.spmd import Primitive, strong
 from ..mpi import native
 from ..mpi.comm import Shift
-from .spmd import Primitive, strong
 
 
 def attributes_of(names: Sequence[str], params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

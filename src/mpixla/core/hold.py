@@ -19,9 +19,9 @@ from jax.core import ShapedArray
 from jax.experimental import jet
 from jax.interpreters import ad, batching, mlir
 
+from ..jaxprs.spmd import Primitive
 from ..mpi import native
 from .primitive import row_major
-from .spmd import Primitive
 
 _hold = Primitive("hold")  # the identity; operands[first:] depend on operands[:first]
 

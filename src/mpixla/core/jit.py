@@ -1,6 +1,6 @@
 """``mpixla.jit``: dispatch in C++ of functions that communicate, also of functions without a result.
 
-JAX's own programs are sealed where JAX makes modules of them (hooks/sealing.py), except programs without a result,
+JAX's own programs are sealed where JAX makes modules of them (patches/sealing.py), except programs without a result,
 since nothing could wait for one or raise its error. ``mpixla.jit`` gives them a result.
 """
 
@@ -12,8 +12,8 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, overload
 import jax
 
 from ..base.required import trace_state_clean
-from .effect import ordered
-from .rewrite import evaluate
+from ..jaxprs.effect import ordered
+from ..jaxprs.rewrite import evaluate
 from .seal import computes, sealed_p
 from .tracebacks import hide_own_frames
 
@@ -79,7 +79,7 @@ class _Silent(NamedTuple):
     done: Any
 
 
-seals_itself = True  # False where hooks/sealing.py seals programs
+seals_itself = True  # False where patches/sealing.py seals programs
 
 
 def _seal(plain: Any, args: Any, kwargs: Any) -> Any:

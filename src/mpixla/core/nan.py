@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 
-search: Any = None  # the code object of JAX's function that searches; None if hooks/nan.py is off
+search: Any = None  # the code object of JAX's function that searches; None if patches/nan.py is off
 
 
 def refuses_calls() -> bool:

@@ -8,9 +8,9 @@ import jax
 from jax.core import ShapedArray
 from jax.interpreters import batching
 
+from ..jaxprs.spmd import reshaped
 from .helper import make_helper
 from .rules import define, with_batch_at
-from .spmd import reshaped
 
 Shapes = tuple[tuple[int, ...], ...]
 

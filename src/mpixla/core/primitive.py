@@ -16,17 +16,17 @@ from jax.interpreters import mlir
 
 from ..base import jax_settings
 from ..base.words import kind_of, refuse_without_hook
+from ..checks import sites
+from ..jaxprs.effect import HiddenCommunicationError, ordered, token_aval
+from ..jaxprs.spmd import Primitive, is_spread, strong, tracked_axes
 from ..mpi import gpu, native
 from ..mpi.comm import Comm, refuse_in_fork
 from ..mpi.mpi import MPI
-from ..watch import sites
+from ..partial_eval.keep import register_no_hoist_rule
 from .eager import call_eagerly
-from .effect import HiddenCommunicationError, ordered, token_aval
 from .helper import attributes_of
-from .keep import register_no_hoist_rule
 from .rank import own_rank
 from .rules import Rules, define
-from .spmd import Primitive, is_spread, strong, tracked_axes
 from .values import has_values
 
 # An operation's shape rule: from the operands' types, and the parameters as keywords, to the results' types.
@@ -261,8 +261,8 @@ def leave_to_jax() -> None:
     """Do nothing: JAX refuses the export of a program that communicates."""
 
 
-before_export: Callable[[], None] = leave_to_jax  # hooks/refusals.py refuses it with advice
-before_sharded: Callable[[], None] = refuse_cache  # hooks/cache.py keeps such programs out of it
+before_export: Callable[[], None] = leave_to_jax  # patches/refusals.py refuses it with advice
+before_sharded: Callable[[], None] = refuse_cache  # patches/cache.py keeps such programs out of it
 
 
 def _device_count(module: Any) -> int:

@@ -18,10 +18,10 @@ import numpy as np
 
 from ..base import settings
 from ..base.required import trace_state_clean
+from ..checks import sites
 from ..mpi import native
 from ..mpi.comm import Comm, Reduction, Shift, is_default, refuse_in_fork, when_freed
 from ..mpi.mpi import MPI
-from ..watch import sites
 from .nan import refuses_calls
 from .tracebacks import explain
 

@@ -2,7 +2,7 @@
 
 Communication in a rule must not depend on symbolic zeros, which differ by rank: the other ranks take part in it. So a
 rule that runs makes every call, instantiates symbolic zeros, and treats constants as it treats other operands
-(shadow.py).
+(partial_eval/shadow.py).
 """
 
 import functools
@@ -14,9 +14,9 @@ import jax.numpy as jnp
 from jax.experimental.jet import jet_rules
 from jax.interpreters import ad, batching
 
-from ..watch import sites
-from .shadow import alike, shadow
-from .spmd import Primitive, vary, varying_axes
+from ..checks import sites
+from ..jaxprs.spmd import Primitive, vary, varying_axes
+from ..partial_eval.shadow import alike, shadow
 from .values import details, has_values
 
 # The primals, the tangents (arrays) and the parameters to the results' tangents.

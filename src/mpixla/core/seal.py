@@ -14,13 +14,13 @@ import numpy as np
 from jax.core import ShapedArray
 from jax.interpreters import mlir
 
-from ..watch import sites
-from .effect import ordered
-from .rewrite import changed, evaluate
-from .spmd import Primitive
+from ..checks import sites
+from ..jaxprs.effect import ordered
+from ..jaxprs.rewrite import changed, evaluate
+from ..jaxprs.spmd import Primitive
 
 # Its results are the program's, and one to wait for: JAX drops an equation without effects unless a result is used.
-# `is_eager`: several call sites share the program of an eager call (watch/sites.py).
+# `is_eager`: several call sites share the program of an eager call (checks/sites.py).
 sealed_p = Primitive("mpi_program")
 
 _DONE = ShapedArray((0,), np.dtype(np.bool_))

@@ -9,7 +9,7 @@ import jax
 
 from ..base.required import trace_state_clean
 
-# The function that removes mpixla's frames from a traceback; None if hooks/frames.py is off.
+# The function that removes mpixla's frames from a traceback; None if patches/frames.py is off.
 filtered: Callable[[TracebackType | None], TracebackType | None] | None = None
 
 

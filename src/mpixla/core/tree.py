@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..base import settings
+from ..checks import sites
 from ..mpi.comm import Comm, comm_of
-from ..watch import sites
 from .pack import pack, unpack
 from .pairs import is_of_pairs, reduce_pair
 from .primitive import as_array

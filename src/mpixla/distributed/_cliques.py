@@ -17,13 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from .. import hooks
+from .. import patches
 from ..base import settings
+from ..checks.exit import when_done
 from ..mpi import native
 from ..mpi.abort import abort
 from ..mpi.comm import comm_of
 from ..mpi.mpi import MPI
-from ..watch.exit import when_done
 from ._collectives import Collective, collectives_of
 
 _LIMIT = 300.0  # seconds, where MPIXLA_TIMEOUT is not set
@@ -48,7 +48,7 @@ def install() -> None:
     """Install the hook that opens the cliques of each program before it first runs. All ranks must call it."""
     global _channel
     _channel = MPI.COMM_WORLD.Dup()
-    hooks.require("first_run", "mpixla.distributed", _prepare)
+    patches.require("first_run", "mpixla.distributed", _prepare)
     native.lib.mpixla_calls_apart()
     when_done.append(_stay)
     # A program may call MPI.Finalize, which deletes this attribute first of all.

@@ -85,7 +85,7 @@ try:
     with _watched():
         from mpi4py import MPI
 except (ImportError, RuntimeError) as e:
-    from ..launch.library import missing  # here, since only this case needs it
+    from ..run.library import missing  # here, since only this case needs it
 
     raise ImportError(missing(e)) from None
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from ..core.primitive import REPLICATED, VARYING, counts_once
 from ..core.rank import known_rank_at
-from ..core.spmd import is_spread
 from ..core.values import as_scalar, is_traced
+from ..jaxprs.spmd import is_spread
 from ..mpi import native
 from ..mpi.comm import Comm, Reduction, Shift, reduction_of
 from ..mpi.mpi import MPI

@@ -16,8 +16,8 @@ from ..core.primitive import REPLICATED, VARYING, Cotangent, as_array, compose, 
 from ..core.rank import by_root, own_rank
 from ..core.repeat import remembers
 from ..core.rules import Rules, by
-from ..core.spmd import Primitive
 from ..core.tree import Tree, as_leaf, check_leading_size, data_of, joins, moves
+from ..jaxprs.spmd import Primitive
 from ..mpi.comm import Comm, Reduction, comm_of, reduction_of
 from ..mpi.mpi import MPI
 from .arguments import as_convention, as_rank, as_reduction, refuse_where_sharded

@@ -10,13 +10,13 @@ import numpy as np
 from jax.core import ShapedArray
 from jax.experimental.jet import jet_rules
 
+from ..checks import sites
 from ..core.exact import rounded, words_of
 from ..core.primitive import REPLICATED, Cotangent, compose, wide
-from ..core.spmd import Primitive, reshaped
 from ..core.tree import as_leaves, flatten, is_key
+from ..jaxprs.spmd import Primitive, reshaped
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
-from ..watch import sites
 from .arguments import as_axes, as_convention, as_integer
 from .collective import SUM, allreduce_p, counted
 from .shapes import IN_FRONT

@@ -14,8 +14,8 @@ from mpi4py import MPI
 
 from ..core.pack import pack, unpack
 from ..core.primitive import lower_in_place, make, refuse_symbolic, wide
-from ..core.spmd import Primitive
 from ..core.tree import Plan, Tree, as_leaves, data_of, flatten, plan_of_each
+from ..jaxprs.spmd import Primitive
 from ..mpi.comm import Comm, Shift, comm_of
 from .arguments import as_axes, as_integer, as_static
 from .request import Request, isendrecv, wait_into

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from ..core.primitive import as_array, compose, make
-from ..core.spmd import Primitive, reshaped
 from ..core.tree import as_leaf, data_of, moves
+from ..jaxprs.spmd import Primitive, reshaped
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
 from .arguments import as_counts, as_room

@@ -12,9 +12,9 @@ from jax.typing import ArrayLike
 from ..core.primitive import as_array, compose, make
 from ..core.rank import rank_at
 from ..core.rules import by
-from ..core.spmd import Primitive
 from ..core.tree import Tree, moves
 from ..core.values import has_values, joined, split
+from ..jaxprs.spmd import Primitive
 from ..mpi import native
 from ..mpi.comm import NO_STATUS, STATUS_BYTES, STATUS_RESULT, Comm, Shift, Status, comm_of, status_of
 from ..mpi.mpi import MPI

@@ -7,13 +7,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ..checks.sites import number_of
 from ..core.primitive import lower_in_place, make
-from ..core.spmd import Primitive
 from ..core.tree import Tree, as_leaf, data_of, plan_of_each, refuse_started
+from ..jaxprs.spmd import Primitive
 from ..mpi import native
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
-from ..watch.sites import number_of
 from .shapes import IN_FRONT, each_like
 
 _assert_p: Primitive = make(

@@ -15,12 +15,11 @@ from jax.interpreters import ad, batching
 from jax.typing import ArrayLike
 
 from ..base.words import kind_of
+from ..checks import sites
 from ..core.hold import hold
 from ..core.primitive import as_array, compose, make
 from ..core.rank import by_root
 from ..core.rules import refuse_one_way, tangents_beside_values, with_batch_at
-from ..core.shadow import tied
-from ..core.spmd import Primitive, is_spread, reshaped, vary, varying_axes
 from ..core.tree import (
     Plan,
     Started,
@@ -35,10 +34,11 @@ from ..core.tree import (
     started_in,
 )
 from ..core.values import joined, split
+from ..jaxprs.spmd import Primitive, is_spread, reshaped, vary, varying_axes
 from ..mpi import native
 from ..mpi.comm import Comm, Reduction, Shift, comm_of
 from ..mpi.mpi import MPI
-from ..watch import sites
+from ..partial_eval.shadow import tied
 from .arguments import ANY_SOURCE, ANY_TAG, Rank, Tag, Tags, as_message, as_rank, as_reduction
 from .collective import SUM, own_part, shares
 from .point_to_point import if_any, of_template, refuse_any_source, swapped

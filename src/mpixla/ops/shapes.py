@@ -4,7 +4,7 @@ from typing import Any
 
 from jax.core import ShapedArray
 
-from ..core.spmd import reshaped
+from ..jaxprs.spmd import reshaped
 from ..mpi.comm import Comm
 
 

@@ -17,9 +17,9 @@ from jax.core import ShapedArray
 from ..core.primitive import REPLICATED, Cotangent, make
 from ..core.rank import own_rank
 from ..core.rules import Transpose
-from ..core.spmd import Primitive, reshaped
 from ..core.tree import as_leaf, as_leaves, data_of, flatten, moves
 from ..core.values import split
+from ..jaxprs.spmd import Primitive, reshaped
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
 from .arguments import as_convention, as_counts, as_integers, as_rank, as_room, refuse_where_sharded

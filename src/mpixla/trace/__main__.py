@@ -4,9 +4,9 @@ import sys
 from pathlib import Path
 
 from ..base.speaker import say
-from ..launch.options import positive
 from ..mpi.command_line import Parser, while_read
 from ..mpi.mpi import MPI
+from ..run.options import positive
 from . import picture
 from .match import match
 from .merge import merge

@@ -264,7 +264,7 @@ def test_info(gpu_job):
 @pytest.mark.skipif("Open MPI" in MPI.Get_library_version(), reason="the gate needs an MPI with large counts")
 def test_the_self_test_tries_mpi(gpu_job):
     """In a job of its own, in which the gate stands for an MPI that takes a GPU's memory."""
-    code = "import sys; from mpixla.cli import selftest; sys.exit(selftest.run())"
+    code = "import sys; from mpixla.tools import selftest; sys.exit(selftest.run())"
     done = gpu_job(
         2, code, timeout=200, transport="mpi", PATH=f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
     )

@@ -2,8 +2,8 @@
 
 A rank may ignore a result, and the other ranks still count on its part in reverse mode. JAX keeps equations with the
 effect (``partial_eval_kept_effects``), but in a checkpoint or a branch only equations that lead to a result; and it
-hoists loop-invariant equations out of a loop in a checkpoint. hooks/checkpoints.py puts the rules of JAX's own
-primitives into its registries. A loop outside of a checkpoint needs a function of JAX's to be replaced (hooks/scan.py).
+hoists loop-invariant equations out of a loop in a checkpoint. checkpoints.py puts the rules of JAX's own primitives
+into its registries. A loop outside of a checkpoint needs a function of JAX's to be replaced (scan.py).
 """
 
 import threading
@@ -14,8 +14,8 @@ import jax
 from jax.lax import cond_p
 
 from ..base.required import custom_partial_eval_rules
-from .effect import ordered
-from .rewrite import Rewriting, changed, communicates, map_jaxprs
+from ..jaxprs.effect import ordered
+from ..jaxprs.rewrite import Rewriting, changed, communicates, map_jaxprs
 
 _loop = threading.local()  # `depth`: how many rules that hoist equations out of a scan are running
 

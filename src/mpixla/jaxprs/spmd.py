@@ -74,7 +74,7 @@ class Primitive(required.Primitive):
 
     ``replicates(params)``: True if the results are the same on all devices; ``takes_replicated``: True if operands may
     be. ``tangents(primals, tangents, results, params)`` returns the results' tangents, if there is a derivative
-    (rules.py).
+    (core/rules.py).
     """
 
     multiple_results = True

@@ -1,4 +1,4 @@
-"""Rules for batches, checkpoints and reverse mode of while loops that communicate (core/loops.py)."""
+"""Rules for batches, checkpoints and reverse mode of while loops that communicate (loops.py)."""
 
 import functools
 from collections.abc import Callable
@@ -7,10 +7,10 @@ from typing import Any
 
 from jax.lax import while_p
 
+from ..base.patching import IN_CHECKPOINT, LINEARIZE, UnfitError, need_rules
 from ..base.words import refuse_without_hook
-from ..core import loops
-from ..core.effect import ordered
-from . import IN_CHECKPOINT, LINEARIZE, UnfitError, need_rules
+from ..jaxprs.effect import ordered
+from . import loops
 
 LOST = (
     "A while loop that communicates has no derivative in a checkpoint, and none in reverse mode if it only compares "

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from ..base.patching import need
 from ..core import tracebacks
-from . import need
 
 LOST = "Tracebacks show the lines inside mpixla as well."
 

@@ -5,9 +5,9 @@ That implementation repeats calls in the backward pass, and drops calls whose re
 
 from typing import Any
 
-from ..core.effect import ordered
-from ..core.reveal import show_effects
-from . import replace
+from ..base.patching import replace
+from ..jaxprs.effect import ordered
+from ..jaxprs.reveal import show_effects
 
 LOST = "Under jax_remat3, a checkpoint that communicates makes its calls again on the way back, and may hang."
 _REMAT = "jax._src.ad_checkpoint:RematTraced"

@@ -15,8 +15,8 @@ from jax.experimental import jet
 from jax.interpreters import ad, batching, mlir
 
 from ..base import required
-from .effect import ordered
-from .spmd import Primitive, reshaped, vary, varying_axes
+from ..jaxprs.effect import ordered
+from ..jaxprs.spmd import Primitive, reshaped, vary, varying_axes
 
 _alike = required.Primitive("alike")  # the identity of an array
 # `kept`: it has the effect, so that JAX neither drops nor recomputes it. `is_zero`: its operand is zeros.

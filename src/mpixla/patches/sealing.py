@@ -6,10 +6,10 @@ keeps its effect, for the process that loads it.
 
 from typing import Any
 
+from ..base.patching import need, replace
 from ..core import jit
-from ..core.effect import ordered
 from ..core.seal import seal
-from . import need, replace
+from ..jaxprs.effect import ordered
 
 LOST = "A call of a program that communicates takes some 0.1 ms, not microseconds, unless mpixla.jit compiles it."
 

@@ -9,15 +9,15 @@ from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
 
-from .. import hooks
+from .. import patches
 from ..base import tested
-from ..launch import rank
 from ..mpi import gpu, hosts, native
 from ..mpi.abort import abort
 from ..mpi.arrival import running
 from ..mpi.command_line import while_read
 from ..mpi.mpi import MPI, wrong_launcher
 from ..ops.collective import barrier
+from ..run import rank
 
 _THREAD_LEVELS = {
     getattr(MPI, name): "MPI_" + name
@@ -58,7 +58,7 @@ def report(places: list[tuple[str, list[int]]], transport: str) -> dict[str, str
     return {
         "mpixla": f"{version('mpixla')} in {Path(__file__).parent.parent}",
         "JAX": f"{version('jax')}, jaxlib {version('jaxlib')} (mpixla was tested up to {tested.NEWEST})",
-        "hooks in JAX": ", ".join(sorted(hooks.installed)) or "none",
+        "hooks in JAX": ", ".join(sorted(patches.installed)) or "none",
         "NumPy": version("numpy"),
         "mpi4py": version("mpi4py"),
         "Python": f"{platform.python_version()} in {sys.prefix}",

@@ -6,8 +6,8 @@ JAX itself has no such programs: it refuses ordered effects on several devices.
 import functools
 from typing import Any
 
+from ..base.patching import need, replace
 from ..core import primitive
-from . import need, replace
 
 LOST = "Sharded programs that communicate are refused where JAX keeps compiled programs (JAX_COMPILATION_CACHE_DIR)."
 _WRITE = "jax._src.compiler:_cache_write", "cache_key", "compile_time_secs", "module_name", "backend", "executable"

@@ -11,11 +11,11 @@ from typing import Any
 
 from jax.lax import scan_p
 
+from ..base.patching import LINEARIZE, UnfitError, need_rules, replace
 from ..base.words import refuse_without_hook
-from ..core.effect import ordered
-from ..core.reveal import may_hide, show_effects
-from ..core.rewrite import jaxprs_in
-from . import LINEARIZE, UnfitError, need_rules, replace
+from ..jaxprs.effect import ordered
+from ..jaxprs.reveal import may_hide, show_effects
+from ..jaxprs.rewrite import jaxprs_in
 
 LOST = "A scan has no derivative in which a call depends on nothing that changes from one iteration to the next."
 

@@ -12,7 +12,7 @@ _LAUNCHERS = ("PMI", "PMIX", "OMPI_", "PRTE_", "HYDRA_", "HYDI_", "I_MPI_", "MPI
 _CONFIGURATION = ("OMPI_MCA_", "PRTE_MCA_", "OMPI_ALLOW", "I_MPI_FABRICS", "I_MPI_ROOT")
 
 # The self test, without a further trial.
-_JOB = "import sys; from mpixla.cli import selftest; sys.exit(selftest.run(tries_mpi=False))"
+_JOB = "import sys; from mpixla.tools import selftest; sys.exit(selftest.run(tries_mpi=False))"
 
 
 def gpu_memory_through_mpi() -> str:

@@ -6,23 +6,20 @@ that need the hook. A hook that does not fit the installed JAX is left off. The 
 no two hooks replace one function, and no hook calls another. docs/other_tools.md has their table.
 """
 
-import functools
 import importlib
-import inspect
 import os
 import re
 import warnings
-from collections.abc import Callable
-from pkgutil import resolve_name
 from types import ModuleType
 from typing import Any
 
 import jax
 
 from ..base import settings, tested
+from ..base.patching import UnfitError
 from ..mpi.mpi import MPI
 
-# Installed when mpixla is imported.
+# The hooks that are installed when mpixla is imported.
 HOOKS = (
     "ahead",
     "cache",
@@ -40,6 +37,8 @@ HOOKS = (
 )
 # Installed by the features that cannot do without them.
 ON_REQUEST = ("first_run",)
+# The rules by which calls stay in place while JAX takes a program apart are beside each other, in another folder.
+_OF_PARTIAL_EVAL = ("checkpoints", "remat3", "scan", "while_loops")
 
 installed: set[str] = set()
 
@@ -47,11 +46,6 @@ _VARIABLE = "MPIXLA_HOOKS_OFF"
 _IS_OFF = f"{_VARIABLE} turns it off"
 # The hooks that are turned off, or "all".
 off = {name.strip() for name in os.environ.get(_VARIABLE, "").lower().split(",")} - {""}
-
-
-# Registries of JAX's rules for its primitives: for linearization, and for partial evaluation of checkpoints.
-LINEARIZE = "jax._src.interpreters.partial_eval:custom_partial_eval_rules"
-IN_CHECKPOINT = "jax._src.interpreters.partial_eval:partial_eval_jaxpr_custom_rules"
 
 
 class JaxVersionWarning(UserWarning):
@@ -77,62 +71,15 @@ def _parts(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.match(r"[\d.]*\d", version)[0].split("."))  # type: ignore[index]
 
 
-class UnfitError(Exception):
-    """The error that this JAX lacks a function or rule that a hook needs."""
-
-
-def need(name: str, *arguments: str) -> Any:
-    """Return JAX's object of a name; if arguments are given, a function whose first parameters have these names.
-
-    Raises:
-        UnfitError: if this JAX has no such object.
-    """
-    try:
-        found = resolve_name(name)
-    except (ImportError, AttributeError):
-        raise UnfitError(f"there is no {name}") from None
-    if not arguments:
-        return found
-    try:
-        taken = tuple(inspect.signature(found).parameters)
-    except (TypeError, ValueError):  # it is no function any more, or one of C++
-        raise UnfitError(f"{name} does not say what it takes") from None
-    if taken[: len(arguments)] != arguments:
-        raise UnfitError(f"{name} takes {', '.join(taken) or 'nothing'}, not {', '.join(arguments)}")
-    return found
-
-
-def need_rules(name: str, *primitives: Any) -> dict[Any, Any]:
-    """Return a registry of JAX's by its name; raise UnfitError if it lacks a rule for one of these primitives."""
-    rules = need(name)
-    for primitive in primitives:
-        if primitive not in rules:
-            raise UnfitError(f"{name} has no rule for {primitive}")
-    return rules
-
-
-def replace(name: str, *arguments: str) -> Callable[[Callable[..., Any]], None]:
-    """Return a decorator that puts a function in the place of JAX's, which it gets as its first argument.
-
-    Raises:
-        UnfitError: if this JAX has no such function.
-    """
-    original = need(name, *arguments)
-    outer, last = re.split(r"[.:](?=\w+$)", name)
-
-    def put(new: Callable[..., Any]) -> None:
-        @functools.wraps(original)
-        def call(*args: Any, **options: Any) -> Any:
-            return new(original, *args, **options)
-
-        setattr(resolve_name(outer), last, call)
-
-    return put
+def module_of(name: str) -> ModuleType:
+    """Return the module of a hook."""
+    folder = "partial_eval" if name in _OF_PARTIAL_EVAL else "patches"
+    return importlib.import_module(f"..{folder}.{name}", __name__)
 
 
 def _install(name: str, *arguments: Any) -> tuple[ModuleType, str | None]:
     """Install a hook; return it, and None or the reason why it is not installed: turned off, or unfit for this JAX."""
-    hook = importlib.import_module(f".{name}", __name__)
+    hook = module_of(name)
     if off & {"all", name}:
         return hook, _IS_OFF
     try:

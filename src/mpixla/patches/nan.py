@@ -1,7 +1,7 @@
 """Recognition of JAX's search for a NaN (``jax_debug_nans``), which runs a function again on this rank alone."""
 
+from ..base.patching import need
 from ..core import nan
-from . import need
 
 LOST = "With jax_debug_nans or jax_debug_infs, calls outside of compiled programs are refused."
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from jax.errors import JaxRuntimeError
 
-from ..watch import exit
+from ..checks import exit
 
 LOST = "A program that catches the exception of a failed call ends badly all the same, as if nobody had seen it."
 

@@ -1,6 +1,6 @@
 """Rules in place of JAX's by which calls in checkpoints and branches are made once, in the program's order.
 
-core/keep.py describes JAX's own treatment. The rules do not change programs that do not communicate.
+keep.py describes JAX's own treatment. The rules do not change programs that do not communicate.
 """
 
 import functools
@@ -10,11 +10,11 @@ from typing import Any
 
 from jax.lax import cond_p, scan_p, while_p
 
+from ..base.patching import IN_CHECKPOINT, LINEARIZE, UnfitError, need, need_rules
 from ..base.words import refuse_without_hook
-from ..core import keep
-from ..core.reveal import show_effects
-from ..core.rewrite import communicates, map_jaxprs
-from . import IN_CHECKPOINT, LINEARIZE, UnfitError, need, need_rules
+from ..jaxprs.reveal import show_effects
+from ..jaxprs.rewrite import communicates, map_jaxprs
+from . import keep
 
 LOST = (
     "A checkpoint that communicates has no derivative, and neither has a branch that does in a derivative rule of the "

@@ -7,11 +7,11 @@ from contextlib import suppress
 from typing import Any
 
 from ..base import settings
+from ..base.patching import UnfitError, replace
 from ..base.words import refuse_without_hook
-from ..core import reveal
-from ..core.effect import HiddenCommunicationError, is_missing_token
+from ..jaxprs import reveal
+from ..jaxprs.effect import HiddenCommunicationError, is_missing_token
 from ..ops import decisions
-from . import UnfitError, replace
 
 LOST = (
     "Programs that communicate inside primitives of others (lineax, equinox) are refused, and with MPIXLA_CHECK it is "

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from . import need, replace
+from ..base.patching import need, replace
 
 LOST = "mpixla.distributed is refused."
 

@@ -78,7 +78,7 @@ class Rewriting:
         params = map_jaxprs(self.of, eqn.params)
         if params is eqn.params:
             return eqn
-        # A sealed program (seal.py) has the effect inside and not outside, and stays so.
+        # A sealed program (core/seal.py) has the effect inside and not outside, and stays so.
         pairs = zip(jaxprs_in(eqn.params), jaxprs_in(params), strict=True)
         shows = any(new is not old and ordered not in old.effects for old, new in pairs)
         return eqn.replace(params=params, effects={*eqn.effects, ordered} if shows else eqn.effects)

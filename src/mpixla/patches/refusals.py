@@ -3,12 +3,12 @@
 import functools
 from typing import Any
 
+from ..base.patching import UnfitError, need, replace
 from ..base.words import kind_of
 from ..core import primitive
 from ..mpi import native
 from ..mpi.comm import reduction_of
 from ..mpi.mpi import MPI
-from . import UnfitError, need, replace
 
 LOST = "JAX refuses MPI's objects as arguments, and exports that communicate, without the way out."
 

@@ -6,8 +6,8 @@ that is compiled ahead of time.
 
 from typing import Any
 
-from ..core.effect import ordered
-from . import replace
+from ..base.patching import replace
+from ..jaxprs.effect import ordered
 
 LOST = "A program without a result that was compiled ahead of time fails at its second call."
 

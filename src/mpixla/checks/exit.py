@@ -177,7 +177,7 @@ def note_exception(text: str) -> None:
         native.lib.mpixla_failures_seen(text.encode(errors="replace"))
 
 
-# Drops JAX's tokens of failed programs (set by hooks/tokens.py).
+# Drops JAX's tokens of failed programs (set by patches/tokens.py).
 forget_failures: Callable[[], None] | None = None
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import jax
 
-from ..core.effect import CommunicationEffect
-from ..watch import exit
-from . import need, replace
+from ..base.patching import need, replace
+from ..checks import exit
+from ..jaxprs.effect import CommunicationEffect
 
 LOST = "After a program without a result has failed, later ones fail as well, and a call of one takes 0.2 ms more."
 

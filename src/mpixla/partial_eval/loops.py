@@ -12,8 +12,8 @@ from typing import Any
 import jax
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from .effect import ordered
-from .rewrite import evaluate
+from ..jaxprs.effect import ordered
+from ..jaxprs.rewrite import evaluate
 
 
 def make_loop_decided_before(params: dict[str, Any], condition: Callable[..., Any]) -> Callable[..., list[Any]]:

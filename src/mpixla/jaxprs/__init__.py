@@ -1,0 +1,1 @@
+"""Programs as JAX writes them (jaxprs): the effect, the axes over which values vary, and rewriting."""
