@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/copy.h"
 #include "base/error.h"
 #include "base/pause.h"
 
@@ -68,7 +69,7 @@ int device_wait_for(const device *d, driver_event event) {
 
 /* Copies in the host's memory. Returns 0. */
 static int device_host_copy(void *to, const void *from, int64_t bytes) {
-    if (bytes > 0) memcpy(to, from, (size_t)bytes);
+    copy_bytes(to, from, bytes);
     return 0;
 }
 

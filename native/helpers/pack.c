@@ -4,8 +4,8 @@
  *
  * XLA's concatenate runs a kernel for each array, which takes longer than copying some thousand bytes.
  */
-#include <string.h>
 
+#include "base/copy.h"
 #include "base/error.h"
 #include "helpers/helper.h"
 
@@ -21,7 +21,7 @@ static int pack_lines_copy(const pack_copier *c, char *packed, int64_t distance,
     device_lines whole = {.first = packed, .distance = distance}, part = {.first = own, .distance = line};
     if (c->device) return device_copy_lines(c->device, c->packs ? whole : part, c->packs ? part : whole, lines, line);
     for (int64_t k = 0; k < lines; k++, packed += distance, own += line)
-        memcpy(c->packs ? packed : own, c->packs ? own : packed, (size_t)line);
+        copy_bytes(c->packs ? packed : own, c->packs ? own : packed, line);
     return 0;
 }
 

@@ -1,7 +1,6 @@
 #include "local/local.h"
 
-#include <string.h>
-
+#include "base/copy.h"
 #include "base/error.h"
 #include "base/feature.h"
 #include "local/hold.h"
@@ -93,7 +92,7 @@ static int local_items_combine(const frame *f, const void *a, const void *b, voi
     } else if (type == FFI_F64) {
         double_add(other, to, items);
     } else {
-        if (is_third) memcpy(to, b, (size_t)bytes);
+        if (is_third) copy_bytes(to, b, bytes);
         return mpi_get()->reduce_local(other, to, (int)items, f->type, f->op);
     }
     return 0;
@@ -119,8 +118,7 @@ static int local_round_make(segment *s, const frame *f, const frame_posts *r, in
         code = segment_room(s, apart * r->parts, &place);
         if (code != 0) return code;
         for (int i = 0; own && i < r->parts; i++)
-            if (i != me || r->parts == 1 || is_moved)
-                memcpy(place + i * apart, r->send + i * r->bytes + at, (size_t)bytes);
+            if (i != me || r->parts == 1 || is_moved) copy_bytes(place + i * apart, r->send + i * r->bytes + at, bytes);
         if (r->posts) segment_post(s, what);
         if (is_moved) own = place + r->part * apart;
     }
@@ -137,7 +135,7 @@ static int local_round_make(segment *s, const frame *f, const frame_posts *r, in
         }
         if (bytes == 0 || !from) continue;
         if (!r->combines) {
-            if (from != to + rank * r->apart) memcpy(to + rank * r->apart, from, (size_t)bytes);
+            if (from != to + rank * r->apart) copy_bytes(to + rank * r->apart, from, bytes);
         } else if (so_far) {
             code = local_items_combine(f, from, so_far, to, items, bytes);
             so_far = to;
@@ -145,7 +143,7 @@ static int local_round_make(segment *s, const frame *f, const frame_posts *r, in
             so_far = from;
         }
     }
-    if (code == 0 && so_far && so_far != to) memcpy(to, so_far, (size_t)bytes);
+    if (code == 0 && so_far && so_far != to) copy_bytes(to, so_far, bytes);
     if (code == 0) segment_end(s, r->ranks == f->size);
     return code;
 }

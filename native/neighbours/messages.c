@@ -1,7 +1,6 @@
 #include "neighbours/messages.h"
 
-#include <string.h>
-
+#include "base/copy.h"
 #include "base/error.h"
 #include "base/scratch.h"
 #include "call/route.h"
@@ -122,7 +121,7 @@ static int message_piece_send(message *one) {
     int64_t bytes = is_long ? 0 : one->bytes - one->moved;
     char *to = pair_room(one->pair, &bytes);
     if (!to) return 0;
-    if (bytes > 0) memcpy(to, (const char *)one->data + one->moved, (size_t)bytes);
+    copy_bytes(to, (const char *)one->data + one->moved, bytes);
     pair_post(one->pair, bytes, one->bytes);
     one->moved += bytes;
     one->is_done = is_long || one->moved == one->bytes;
@@ -137,7 +136,7 @@ static int message_piece_receive(message *one) {
     const char *from = pair_look(one->pair, &bytes, &whole);
     if (!from) return 0;
     const int64_t room = one->bytes - one->moved, kept = bytes < room ? bytes : room;
-    if (kept > 0) memcpy((char *)one->data + one->moved, from, (size_t)kept);
+    copy_bytes((char *)one->data + one->moved, from, kept);
     pair_read(one->pair);
     one->moved += bytes;
     one->is_long = whole > MOST_BYTES;

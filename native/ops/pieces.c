@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/copy.h"
 #include "base/error.h"
 
 pieces pieces_of(const ffi_buffer *array, int64_t axis, int64_t width, int64_t at) {
@@ -32,7 +33,7 @@ static void pieces_copy(char *there, int64_t there_step, const char *here, int64
     else if (p.size == 16)
         PIECES_COPY_BLOCKS(16);
     else
-        PIECES_COPY_BLOCKS((size_t)p.size);
+        for (int64_t i = 0; i < p.number; i++, there += there_step, here += here_step) copy_bytes(there, here, p.size);
 }
 
 /* Returns the blocks of a slice as lines. */

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/copy.h"
 #include "base/error.h"
 #include "base/list.h"
 #include "base/output.h"
@@ -112,7 +113,7 @@ static int request_open_for_call(frame *f) {
         return call_fail(&f->facts);
     }
     r->recv = (char *)r->send + ahead;
-    if (sent > 0) memcpy(r->send, f->send.data, (size_t)sent);
+    copy_bytes(r->send, f->send.data, sent);
     f->request = r;
     return 0;
 }
@@ -361,11 +362,11 @@ int request_exchange(frame *f) {
 static void request_result_copy(const frame *f, const void *data, int64_t arrived) {
     char *to = f->recv.data;
     int64_t rest = frame_buffer_bytes(&f->recv) - arrived;
-    if (arrived > 0) memcpy(to, data, (size_t)arrived);
+    copy_bytes(to, data, arrived);
     if (rest <= 0) return;
     to += arrived;
     if (f->template_.dtype)
-        memcpy(to, (const char *)f->template_.data + arrived, (size_t)rest);
+        copy_bytes(to, (const char *)f->template_.data + arrived, rest);
     else
         memset(to, 0, (size_t)rest);
 }
