@@ -57,15 +57,6 @@ def define(primitive: Primitive, **rules: Unpack[Rules]) -> None:
         _define_batching(primitive, rules["batch"])
 
 
-def by(other: Callable[[], Primitive], **more: Any) -> Transpose:
-    """Return a transpose rule that binds ``other()`` with the same parameters and run-time numbers, plus ``more``."""
-
-    def transpose(*cts: Any, types: Any, values: Sequence[Any] = (), **params: Any) -> list[Any]:
-        return other().bind(*cts, *values, **params, **more)
-
-    return transpose
-
-
 def _define_jvp(primitive: Primitive, jvp: Jvp) -> None:
     """Register the rules for forward mode and Taylor series from ``jvp``, which gets an array for each tangent."""
 

@@ -3,7 +3,6 @@
 The rows that the blocks refer to are in native/tables/ops.def; their expected results are in tests/reference.py.
 """
 
-from collections.abc import Callable
 from typing import Any, overload
 
 import jax
@@ -15,13 +14,21 @@ from ..core.hold import hold
 from ..core.primitive import REPLICATED, VARYING, Cotangent, as_array, compose, counts_once, make
 from ..core.rank import by_root, own_rank
 from ..core.repeat import remembers
-from ..core.rules import Rules, by
 from ..core.tree import Tree, as_leaf, check_leading_size, data_of, joins, moves
 from ..jaxprs.spmd import Primitive
 from ..mpi.comm import Comm, Reduction, comm_of, reduction_of
 from ..mpi.mpi import MPI
 from .arguments import as_convention, as_rank, as_reduction, refuse_where_sharded
-from .shapes import IN_FRONT, SECOND, batch_behind_stack, batch_from_behind_stack, like, nothing, stacked, unstacked
+from .shapes import (
+    BATCH_FIRST,
+    BATCH_SECOND,
+    empty_abstract_eval,
+    same_abstract_eval,
+    stack_abstract_eval,
+    stack_batch_axes,
+    unstack_abstract_eval,
+    unstack_batch_axes,
+)
 
 # Derivatives of reductions. The sum is linear. For the others the derivative by each rank's operand is a weight, and
 # the tangent is the sum of the ranks' weighted tangents.
@@ -48,35 +55,28 @@ def _equal(x: Any, extremes: Any) -> Any:
     return sent == extremes
 
 
-def _scan_rules(own: Callable[[], Primitive], *, inclusive: bool) -> Rules:
-    """Return the rules of scan and exscan, which start at the last rank if their parameter ``reverse`` is True."""
-
-    def weighted(x: Any, t: Any, *, comm: Comm, op: Reduction, reverse: bool) -> list[Any]:
-        ranks, rank = np.arange(comm.size, dtype=np.int32), own_rank(comm)
-        behind = ranks <= rank if reverse else ranks >= rank
-        if not inclusive:
-            behind &= ranks != rank
-        behind = behind.reshape(-1, *[1] * x.ndim)  # the ranks whose result depends on this one's operand
-        if op.name == "PROD":
-            (factors,) = allgather_p.bind(x, comm=comm, cotangent=VARYING)
-            others = jnp.where((ranks == rank).reshape(behind.shape), 1, factors)
-            products = jax.lax.cumprod(others, axis=0, reverse=reverse)
-            if not inclusive:
-                products = jnp.roll(products, -1 if reverse else 1, axis=0)
-            weights = jnp.where(behind, products, 0)
-        else:
-            result = own().bind(x, comm=comm, op=op, reverse=reverse)
-            (extremes,) = allgather_p.bind(*result, comm=comm, cotangent=VARYING)
-            holds = jnp.where(behind & _equal(x[None], extremes), 1, 0).astype(x.dtype)
-            holders = allreduce_p.bind(holds, comm=comm, op=SUM, cotangent=VARYING)[0]
-            weights = holds / jnp.where(holders == 0, 1, holders)
-        # Not a product: the tangent of a rank on which no result depends may be NaN.
-        return reduce_scatter_p.bind(jnp.where(behind, weights * t[None], 0), comm=comm, op=SUM)
-
-    def transpose(ct: Any, *, types: Any, comm: Comm, op: Reduction, reverse: bool) -> list[Any]:
-        return own().bind(ct, comm=comm, op=op, reverse=not reverse)
-
-    return {"weighted": weighted, "transpose": transpose, "batch": IN_FRONT}
+def _weighted_prefix(scan: Primitive, x: Any, t: Any, comm: Comm, op: Reduction, reverse: bool) -> list[Any]:
+    """Return the tangent of scan or exscan with PROD, MAX or MIN; with ``reverse`` both start at the last rank."""
+    ranks, rank = np.arange(comm.size, dtype=np.int32), own_rank(comm)
+    behind = ranks <= rank if reverse else ranks >= rank
+    if scan is exscan_p:
+        behind &= ranks != rank
+    behind = behind.reshape(-1, *[1] * x.ndim)  # the ranks whose result depends on this one's operand
+    if op.name == "PROD":
+        (factors,) = allgather_p.bind(x, comm=comm, cotangent=VARYING)
+        others = jnp.where((ranks == rank).reshape(behind.shape), 1, factors)
+        products = jax.lax.cumprod(others, axis=0, reverse=reverse)
+        if scan is exscan_p:
+            products = jnp.roll(products, -1 if reverse else 1, axis=0)
+        weights = jnp.where(behind, products, 0)
+    else:
+        result = scan.bind(x, comm=comm, op=op, reverse=reverse)
+        (extremes,) = allgather_p.bind(*result, comm=comm, cotangent=VARYING)
+        holds = jnp.where(behind & _equal(x[None], extremes), 1, 0).astype(x.dtype)
+        holders = allreduce_p.bind(holds, comm=comm, op=SUM, cotangent=VARYING)[0]
+        weights = holds / jnp.where(holders == 0, 1, holders)
+    # Not a product: the tangent of a rank on which no result depends may be NaN.
+    return reduce_scatter_p.bind(jnp.where(behind, weights * t[None], 0), comm=comm, op=SUM)
 
 
 def counted(ct: Any, comm: Comm, cotangent: str) -> Any:
@@ -86,25 +86,17 @@ def counted(ct: Any, comm: Comm, cotangent: str) -> Any:
     return pvary_p.bind(ct, comm=comm)[0]
 
 
-def gather_back(scatter: Callable[[], Primitive]) -> Callable[..., list[Any]]:
-    """Return the transpose rule of ``gather`` and ``gatherv``, whose result off the root is the operand."""
-
-    def transpose(ct: Any, *, types: Any, comm: Comm, root: int, values: Any = (), **params: Any) -> list[Any]:
-        (part,) = scatter().bind(ct, *values, comm=comm, root=root, **params)
-        return [part if comm.rank == root else part + ct]
-
-    return transpose
+def transpose_to_scatter(scatter: Primitive, ct: Any, *values: Any, comm: Comm, root: int, **params: Any) -> list[Any]:
+    """Return the operand's cotangent of ``gather`` or ``gatherv``, whose result off the root is the operand."""
+    (part,) = scatter.bind(ct, *values, comm=comm, root=root, **params)
+    return [part if comm.rank == root else part + ct]
 
 
-def scatter_back(gather: Callable[[], Primitive]) -> Callable[..., list[Any]]:
-    """Return the transpose rule of ``scatter`` and ``scatterv``, whose operand off the root is a template."""
-
-    def transpose(ct: Any, *, types: Any, comm: Comm, root: int, values: Any = (), **params: Any) -> list[Any]:
-        (whole,) = gather().bind(ct, *values, comm=comm, root=root, **params)
-        # Off the root zeros that depend on the call, so that their derivative contains it.
-        return [whole if comm.rank == root else by_root(comm, root, whole)]
-
-    return transpose
+def transpose_to_gather(gather: Primitive, ct: Any, *values: Any, comm: Comm, root: int, **params: Any) -> list[Any]:
+    """Return the operand's cotangent of ``scatter`` or ``scatterv``, whose operand off the root is a template."""
+    (whole,) = gather.bind(ct, *values, comm=comm, root=root, **params)
+    # Off the root zeros that depend on the call, so that their derivative contains it.
+    return [whole if comm.rank == root else by_root(comm, root, whole)]
 
 
 # allgather
@@ -119,15 +111,14 @@ def own_part(x: Any, comm: Comm, axis: int = 0) -> Any:
 _entry = jax.jit(jax.lax.dynamic_index_in_dim, static_argnums=2, static_argnames="keepdims", inline=True)
 
 
+def _allgather_transpose_rule(ct: Any, *, types: Any, comm: Comm, cotangent: str) -> list[Any]:
+    if cotangent == VARYING:
+        return reduce_scatter_p.bind(ct, comm=comm, op=SUM)
+    return [own_part(counted(ct, comm, cotangent), comm)]
+
+
 allgather_p: Primitive = make(
-    "allgather",
-    stacked,
-    batch=batch_behind_stack,
-    transpose=lambda ct, *, types, comm, cotangent: (
-        reduce_scatter_p.bind(ct, comm=comm, op=SUM)
-        if cotangent == VARYING
-        else [own_part(counted(ct, comm, cotangent), comm)]
-    ),
+    "allgather", stack_abstract_eval, batch=stack_batch_axes, transpose=_allgather_transpose_rule
 )
 
 
@@ -164,22 +155,37 @@ def allgather(x: Any, *, comm: MPI.Comm | None = None, cotangent: Cotangent = RE
 
 # allreduce
 
+
+def _allreduce_weighted_rule(x: Any, t: Any, *, comm: Comm, op: Reduction, cotangent: str) -> list[Any]:
+    return allreduce_p.bind(shares(x, comm, op) * t, comm=comm, op=SUM, cotangent=cotangent)
+
+
+def _allreduce_transpose_rule(ct: Any, *, types: Any, comm: Comm, op: Reduction, cotangent: str) -> list[Any]:
+    return [counted(ct, comm, cotangent)]
+
+
 allreduce_p: Primitive = make(
     "allreduce",
-    like,
-    batch=IN_FRONT,
-    weighted=lambda x, t, *, comm, op, cotangent: allreduce_p.bind(
-        shares(x, comm, op) * t, comm=comm, op=SUM, cotangent=cotangent
-    ),
-    transpose=lambda ct, *, types, comm, op, cotangent: [counted(ct, comm, cotangent)],
+    same_abstract_eval,
+    batch=BATCH_FIRST,
+    weighted=_allreduce_weighted_rule,
+    transpose=_allreduce_transpose_rule,
 )
+
+
 # The transpose of the sum: the identity of a cotangent that is the same on every rank. Public as pvary.
+
+
+def _pvary_impl(x: Any, *, comm: Comm) -> list[Any]:
+    return [x]
+
+
+def _pvary_transpose_rule(ct: Any, *, types: Any, comm: Comm) -> list[Any]:
+    return allreduce_p.bind(ct, comm=comm, op=SUM, cotangent=REPLICATED)
+
+
 pvary_p: Primitive = compose(
-    "pvary",
-    like,
-    lambda x, *, comm: [x],
-    batch=IN_FRONT,
-    transpose=by(lambda: allreduce_p, op=SUM, cotangent=REPLICATED),
+    "pvary", same_abstract_eval, _pvary_impl, batch=BATCH_FIRST, transpose=_pvary_transpose_rule
 )
 pvary_p.takes_replicated = True
 
@@ -267,7 +273,12 @@ def pvary(x: Any, *, comm: MPI.Comm | None = None) -> Any:
 
 # alltoall
 
-alltoall_p: Primitive = make("alltoall", like, batch=SECOND, transpose=by(lambda: alltoall_p))
+
+def _alltoall_transpose_rule(ct: Any, *, types: Any, comm: Comm) -> list[Any]:
+    return alltoall_p.bind(ct, comm=comm)
+
+
+alltoall_p: Primitive = make("alltoall", same_abstract_eval, batch=BATCH_SECOND, transpose=_alltoall_transpose_rule)
 
 
 @moves(keys=True)
@@ -301,7 +312,7 @@ def alltoall(x: Any, *, comm: MPI.Comm | None = None) -> Any:
 
 # barrier
 
-barrier_p: Primitive = make("barrier", nothing)
+barrier_p: Primitive = make("barrier", empty_abstract_eval)
 
 
 @remembers(0)
@@ -328,7 +339,7 @@ def barrier(*, comm: MPI.Comm | None = None) -> None:
 # bcast
 
 
-def _bcast_transpose(ct: Any, *, types: Any, comm: Comm, root: int, cotangent: str) -> list[Any]:
+def _bcast_transpose_rule(ct: Any, *, types: Any, comm: Comm, root: int, cotangent: str) -> list[Any]:
     """Return on the root its cotangent, or the sum of all ranks' if they are varying; zeros elsewhere."""
     if cotangent == VARYING:
         (total,) = reduce_p.bind(ct, comm=comm, op=SUM, root=root)
@@ -337,7 +348,7 @@ def _bcast_transpose(ct: Any, *, types: Any, comm: Comm, root: int, cotangent: s
     return [by_root(comm, root, total)]
 
 
-bcast_p: Primitive = make("bcast", like, batch=IN_FRONT, transpose=_bcast_transpose)
+bcast_p: Primitive = make("bcast", same_abstract_eval, batch=BATCH_FIRST, transpose=_bcast_transpose_rule)
 
 
 @overload
@@ -380,17 +391,32 @@ def bcast(x: Any, root: int, *, comm: MPI.Comm | None = None, cotangent: Cotange
 
 # exscan
 
-_exscan_row: Primitive = make("exscan", like)
+_exscan_row_p: Primitive = make("exscan", same_abstract_eval)
 
 
-def _exscan_fill(x: Any, *, comm: Comm, op: Reduction, reverse: bool) -> list[Any]:
+def _exscan_impl(x: Any, *, comm: Comm, op: Reduction, reverse: bool) -> list[Any]:
     """Bind exscan with the neutral element: MPI leaves the first rank's buffer undefined, so the handler fills it."""
     neutral = np.asarray(op.neutral(x.dtype)).astype(x.dtype)
     fill = np.frombuffer(neutral.tobytes().ljust(16, b"\0"), np.int64)
-    return _exscan_row.bind(x, comm=comm, fill=tuple(fill.tolist()), op=op, reverse=reverse)
+    return _exscan_row_p.bind(x, comm=comm, fill=tuple(fill.tolist()), op=op, reverse=reverse)
 
 
-exscan_p: Primitive = compose("exscan", like, _exscan_fill, **_scan_rules(lambda: exscan_p, inclusive=False))
+def _exscan_weighted_rule(x: Any, t: Any, *, comm: Comm, op: Reduction, reverse: bool) -> list[Any]:
+    return _weighted_prefix(exscan_p, x, t, comm, op, reverse)
+
+
+def _exscan_transpose_rule(ct: Any, *, types: Any, comm: Comm, op: Reduction, reverse: bool) -> list[Any]:
+    return exscan_p.bind(ct, comm=comm, op=op, reverse=not reverse)
+
+
+exscan_p: Primitive = compose(
+    "exscan",
+    same_abstract_eval,
+    _exscan_impl,
+    batch=BATCH_FIRST,
+    weighted=_exscan_weighted_rule,
+    transpose=_exscan_transpose_rule,
+)
 
 
 @joins(reduces=True)
@@ -428,7 +454,12 @@ def exscan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
 
 # gather
 
-gather_p: Primitive = make("gather", stacked, batch=batch_behind_stack, transpose=gather_back(lambda: scatter_p))
+
+def _gather_transpose_rule(ct: Any, *, types: Any, comm: Comm, root: int) -> list[Any]:
+    return transpose_to_scatter(scatter_p, ct, comm=comm, root=root)
+
+
+gather_p: Primitive = make("gather", stack_abstract_eval, batch=stack_batch_axes, transpose=_gather_transpose_rule)
 
 
 @moves()
@@ -469,17 +500,19 @@ def gather(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Any:
 # reduce
 
 
-def _weighted_reduce(x: Any, t: Any, *, comm: Comm, op: Reduction, root: int) -> list[Any]:
+def _reduce_weighted_rule(x: Any, t: Any, *, comm: Comm, op: Reduction, root: int) -> list[Any]:
     (total,) = reduce_p.bind(shares(x, comm, op) * t, comm=comm, op=SUM, root=root)
     return [by_root(comm, root, total, t)]
 
 
-def _reduce_transpose(ct: Any, *, types: Any, comm: Comm, op: Reduction, root: int) -> list[Any]:
+def _reduce_transpose_rule(ct: Any, *, types: Any, comm: Comm, op: Reduction, root: int) -> list[Any]:
     (total,) = bcast_p.bind(ct, comm=comm, root=root, cotangent=VARYING)
     return [by_root(comm, root, total, total + ct)]  # off the root the result was the operand as well
 
 
-reduce_p: Primitive = make("reduce", like, batch=IN_FRONT, weighted=_weighted_reduce, transpose=_reduce_transpose)
+reduce_p: Primitive = make(
+    "reduce", same_abstract_eval, batch=BATCH_FIRST, weighted=_reduce_weighted_rule, transpose=_reduce_transpose_rule
+)
 
 
 @joins(reduces=True)
@@ -520,12 +553,21 @@ def reduce(x: Any, op: MPI.Op, root: int, *, comm: MPI.Comm | None = None) -> An
 
 # reduce_scatter
 
+
+def _reduce_scatter_weighted_rule(x: Any, t: Any, *, comm: Comm, op: Reduction) -> list[Any]:
+    return reduce_scatter_p.bind(shares(x, comm, op) * t, comm=comm, op=SUM)
+
+
+def _reduce_scatter_transpose_rule(ct: Any, *, types: Any, comm: Comm, op: Reduction) -> list[Any]:
+    return allgather_p.bind(ct, comm=comm, cotangent=VARYING)
+
+
 reduce_scatter_p: Primitive = make(
     "reduce_scatter",
-    unstacked,
-    batch=batch_from_behind_stack,
-    weighted=lambda x, t, *, comm, op: reduce_scatter_p.bind(shares(x, comm, op) * t, comm=comm, op=SUM),
-    transpose=lambda ct, *, types, comm, op: allgather_p.bind(ct, comm=comm, cotangent=VARYING),
+    unstack_abstract_eval,
+    batch=unstack_batch_axes,
+    weighted=_reduce_scatter_weighted_rule,
+    transpose=_reduce_scatter_transpose_rule,
 )
 
 
@@ -565,7 +607,18 @@ def reduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
 
 # scan
 
-scan_p: Primitive = make("scan", like, **_scan_rules(lambda: scan_p, inclusive=True))
+
+def _scan_weighted_rule(x: Any, t: Any, *, comm: Comm, op: Reduction, reverse: bool) -> list[Any]:
+    return _weighted_prefix(scan_p, x, t, comm, op, reverse)
+
+
+def _scan_transpose_rule(ct: Any, *, types: Any, comm: Comm, op: Reduction, reverse: bool) -> list[Any]:
+    return scan_p.bind(ct, comm=comm, op=op, reverse=not reverse)
+
+
+scan_p: Primitive = make(
+    "scan", same_abstract_eval, batch=BATCH_FIRST, weighted=_scan_weighted_rule, transpose=_scan_transpose_rule
+)
 
 
 @joins(reduces=True)
@@ -604,8 +657,13 @@ def scan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
 
 # scatter
 
+
+def _scatter_transpose_rule(ct: Any, *, types: Any, comm: Comm, root: int) -> list[Any]:
+    return transpose_to_gather(gather_p, ct, comm=comm, root=root)
+
+
 scatter_p: Primitive = make(
-    "scatter", unstacked, batch=batch_from_behind_stack, transpose=scatter_back(lambda: gather_p)
+    "scatter", unstack_abstract_eval, batch=unstack_batch_axes, transpose=_scatter_transpose_rule
 )
 
 

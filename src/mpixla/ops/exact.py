@@ -19,7 +19,7 @@ from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
 from .arguments import as_axes, as_convention, as_integer
 from .collective import SUM, allreduce_p, counted
-from .shapes import IN_FRONT
+from .shapes import BATCH_FIRST
 
 # fsum: the sum of each line of the arrays over all ranks. One MPI call for all arrays.
 
@@ -48,18 +48,22 @@ def _fsum_transpose(*cts: Any, types: Any, comm: Comm, cotangent: str) -> list[A
     ]
 
 
-_fsum_p: Primitive = compose("fsum", _sums, _fsum_fun, batch=IN_FRONT, transpose=_fsum_transpose)
+_fsum_p: Primitive = compose("fsum", _sums, _fsum_fun, batch=BATCH_FIRST, transpose=_fsum_transpose)
 
 
 # exact_dot: the sum of products of the lines of two real arrays.
 
 
-def _dot_fun(x: Any, y: Any, *, comm: Comm, cotangent: str, dtype: Any) -> list[Any]:
+def _exact_dot_impl(x: Any, y: Any, *, comm: Comm, cotangent: str, dtype: Any) -> list[Any]:
     (total,) = _added([words_of(x, y)], comm, cotangent)
     return [rounded(total, dtype)]
 
 
-def _dot_jvp(primals: Any, tangents: Any, *, comm: Comm, cotangent: str, dtype: Any) -> list[Any]:
+def _exact_dot_abstract_eval(x: ShapedArray, y: ShapedArray, *, dtype: Any, **params: Any) -> list[ShapedArray]:
+    return [reshaped(x, x.shape[:-1], dtype=np.dtype(dtype))]
+
+
+def _exact_dot_jvp_rule(primals: Any, tangents: Any, *, comm: Comm, cotangent: str, dtype: Any) -> list[Any]:
     (x, y), (s, t) = primals, tangents
     return _dot_of_products(s * y + x * t, comm, cotangent, dtype)
 
@@ -71,21 +75,21 @@ def _dot_of_products(products: Any, comm: Comm, cotangent: str, dtype: Any) -> l
 
 _dot_p: Primitive = compose(
     "exact_dot",
-    lambda x, y, *, dtype, **params: [reshaped(x, x.shape[:-1], dtype=np.dtype(dtype))],
-    _dot_fun,
-    batch=IN_FRONT,
-    jvp=_dot_jvp,
+    _exact_dot_abstract_eval,
+    _exact_dot_impl,
+    batch=BATCH_FIRST,
+    jvp=_exact_dot_jvp_rule,
 )
 
 
-def _dot_series(primals: Any, series: Any, *, comm: Comm, cotangent: str, dtype: Any) -> tuple[Any, Any]:
+def _exact_dot_series_rule(primals: Any, series: Any, *, comm: Comm, cotangent: str, dtype: Any) -> tuple[Any, Any]:
     """Return results and Taylor series (jax.experimental.jet) of exact_dot."""
     _, terms = jet_rules[jax.lax.mul_p](primals, series)
     results = _dot_p.bind(*primals, comm=comm, cotangent=cotangent, dtype=dtype)
     return results, [[_dot_of_products(term, comm, cotangent, dtype)[0] for term in terms]]
 
 
-jet_rules[_dot_p] = _dot_series  # type: ignore[assignment]
+jet_rules[_dot_p] = _exact_dot_series_rule  # type: ignore[assignment]
 
 
 def dot(x: jax.Array, y: jax.Array, dtype: Any, comm: Comm, cotangent: str) -> jax.Array:

@@ -19,7 +19,7 @@ from ..jaxprs.spmd import Primitive
 from ..mpi.comm import Comm, Shift, comm_of
 from .arguments import as_axes, as_integer, as_static
 from .request import Request, isendrecv, wait_into
-from .shapes import each_like
+from .shapes import each_same_abstract_eval
 
 # For each array, its axis for each Cartesian dimension.
 _Axes = tuple[tuple[int, ...], ...]
@@ -47,14 +47,14 @@ def _make(name: str, transposed: Callable[[], Primitive]) -> Primitive:
         )
         return primitive.bind(*arrays, axes=shifted, **params), list(dims)
 
-    primitive = make(name, each_like, lower=lower_in_place, jvp=jvp, transpose=transpose)
+    primitive = make(name, each_same_abstract_eval, lower=lower_in_place, jvp=jvp, transpose=transpose)
     batching.primitive_batchers[primitive] = batch
     return primitive
 
 
-_exchange: Primitive = _make("halo_exchange", lambda: _transposed)
+halo_exchange_p: Primitive = _make("halo_exchange", lambda: halo_transpose_p)
 # Its transpose, whose transpose is the exchange.
-_transposed: Primitive = _make("halo_transpose", lambda: _exchange)
+halo_transpose_p: Primitive = _make("halo_transpose", lambda: halo_exchange_p)
 
 
 def _is_list(values: Any) -> bool:
@@ -241,7 +241,7 @@ def halo_exchange(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = No
     """
     blocks, halo = _blocks_of(x, comm, width, axes, "halo_exchange")
     if blocks and any(halo.widths):
-        blocks = _exchange.bind(*blocks, axes=halo.axes, comm=halo.comm, width=halo.widths)
+        blocks = halo_exchange_p.bind(*blocks, axes=halo.axes, comm=halo.comm, width=halo.widths)
     return halo.plan.tree_of(blocks)
 
 

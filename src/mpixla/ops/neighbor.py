@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+from jax.core import ShapedArray
 
 from ..core.primitive import as_array, compose, make
 from ..core.tree import as_leaf, data_of, moves
@@ -17,7 +18,7 @@ from ..jaxprs.spmd import Primitive, reshaped
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
 from .arguments import as_counts, as_room
-from .shapes import SECOND, batch_behind_stack
+from .shapes import BATCH_SECOND, stack_batch_axes
 from .vector import bind, moved, resized, result_of, with_room
 
 # Topologies. Programs contain only the numbers of neighbours; the C library looks up their ranks
@@ -76,10 +77,17 @@ def _exchanged(
     else:
         offsets = jnp.cumsum(sendcounts) - sendcounts
     counts = {"recvcounts": recvcounts, "sendcounts": sendcounts, "sendoffsets": offsets}
-    return bind(_exchange, x, counts, comm=comm, degrees=degrees, back=back, capacity=capacity)
+    return bind(exchange_p, x, counts, comm=comm, degrees=degrees, back=back, capacity=capacity)
 
 
-def _exchange_transpose(
+def _exchange_abstract_eval(
+    x: ShapedArray, *values: ShapedArray, recvcounts: Any, capacity: int | None, **params: Any
+) -> list[ShapedArray]:
+    return resized(x, recvcounts, capacity)
+
+
+@with_room
+def _exchange_transpose_rule(
     ct: Any,
     *,
     types: Any,
@@ -98,33 +106,34 @@ def _exchange_transpose(
     return [_exchanged(ct, recvcounts, sendcounts, comm, degrees, not back, capacity)]
 
 
-_exchange: Primitive = make(
-    "exchange",
-    lambda x, *values, recvcounts, capacity, **params: resized(x, recvcounts, capacity),
-    batch=SECOND,
-    transpose=with_room(_exchange_transpose),
+exchange_p: Primitive = make(
+    "exchange", _exchange_abstract_eval, batch=BATCH_SECOND, transpose=_exchange_transpose_rule
 )
 
 
 # One array goes to all destinations, without a copy for each. The transpose adds up the cotangents that come back.
 
 
-def _gather_fun(x: Any, *, comm: Comm, degrees: Degrees) -> list[Any]:
+def _neighbor_allgather_abstract_eval(x: ShapedArray, *, comm: Comm, degrees: Degrees) -> list[ShapedArray]:
+    return [reshaped(x, (degrees.in_, *x.shape))]
+
+
+def _neighbor_allgather_impl(x: Any, *, comm: Comm, degrees: Degrees) -> list[Any]:
     counts = {"sendcounts": (1,) * degrees.out, "sendoffsets": (0,) * degrees.out, "recvcounts": (1,) * degrees.in_}
-    return _exchange.bind(x[None], **counts, comm=comm, degrees=degrees, back=False, capacity=None)
+    return exchange_p.bind(x[None], **counts, comm=comm, degrees=degrees, back=False, capacity=None)
 
 
-def _gather_transpose(ct: Any, *, types: Any, comm: Comm, degrees: Degrees) -> list[Any]:
+def _neighbor_allgather_transpose_rule(ct: Any, *, types: Any, comm: Comm, degrees: Degrees) -> list[Any]:
     parts = _exchanged(ct, (1,) * degrees.in_, (1,) * degrees.out, comm, degrees, back=True)
     return [jnp.sum(parts, axis=0, dtype=ct.dtype)]
 
 
-_gather: Primitive = compose(
+neighbor_allgather_p: Primitive = compose(
     "neighbor_allgather",
-    lambda x, *, comm, degrees: [reshaped(x, (degrees.in_, *x.shape))],
-    _gather_fun,
-    batch=batch_behind_stack,
-    transpose=_gather_transpose,
+    _neighbor_allgather_abstract_eval,
+    _neighbor_allgather_impl,
+    batch=stack_batch_axes,
+    transpose=_neighbor_allgather_transpose_rule,
 )
 
 
@@ -165,7 +174,7 @@ def neighbor_allgather(x: Any, *, comm: MPI.Topocomm) -> Any:
     """
     x = as_array(x, "x", "neighbor_allgather")
     c, degrees = _degrees_of(comm, "neighbor_allgather")
-    return _gather.bind(x, comm=c, degrees=degrees)[0]
+    return neighbor_allgather_p.bind(x, comm=c, degrees=degrees)[0]
 
 
 @moves(keys=True)

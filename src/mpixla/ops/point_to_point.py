@@ -11,7 +11,6 @@ from jax.typing import ArrayLike
 
 from ..core.primitive import as_array, compose, make
 from ..core.rank import rank_at
-from ..core.rules import by
 from ..core.tree import Tree, moves
 from ..core.values import has_values, joined, split
 from ..jaxprs.spmd import Primitive
@@ -19,12 +18,12 @@ from ..mpi import native
 from ..mpi.comm import NO_STATUS, STATUS_BYTES, STATUS_RESULT, Comm, Shift, Status, comm_of, status_of
 from ..mpi.mpi import MPI
 from .arguments import ANY_SOURCE, ANY_TAG, Rank, Tag, Tags, as_message
-from .shapes import BEHIND, like, nothing
+from .shapes import BATCH_LAST, empty_abstract_eval, same_abstract_eval
 
 # recv
 
 
-def _received(*operands: ShapedArray, status: Status, **params: Any) -> list[ShapedArray]:
+def _recv_abstract_eval(*operands: ShapedArray, status: Status, **params: Any) -> list[ShapedArray]:
     """Return the results' types: the template's, the last array's; and the status's if it is a result."""
     template = operands[-1 - has_values(params)]
     content = ShapedArray((STATUS_BYTES,), np.dtype(np.uint8))
@@ -50,7 +49,7 @@ def if_any(recvtag: Any, then: Any, otherwise: Any) -> Any:
     return then if recvtag == native.ANY_TAG else otherwise
 
 
-def _recv_transpose_fun(ct: Any, *values: Any, comm: Comm, status: Status, **message: Any) -> list[Any]:
+def _recv_transpose_impl(ct: Any, *values: Any, comm: Comm, status: Status, **message: Any) -> list[Any]:
     known = joined(message, values)
     source, tag = known["source"], known["recvtag"]
     if isinstance(source, jax.Array) or source != native.PROC_NULL:
@@ -69,9 +68,21 @@ def refuse_any_source(source: Any, name: str) -> None:
         )
 
 
-recv_p: Primitive = make("recv", _received, batch=BEHIND, transpose=by(lambda: _recv_transpose))
-_recv_transpose: Primitive = compose(
-    "recv_transpose", like, _recv_transpose_fun, batch=BEHIND, transpose=by(lambda: recv_p)
+def _recv_transpose_rule(ct: Any, *, types: Any, values: Sequence[Any] = (), **params: Any) -> list[Any]:
+    return recv_transpose_p.bind(ct, *values, **params)
+
+
+def _recv_transpose_transpose_rule(ct: Any, *, types: Any, values: Sequence[Any] = (), **params: Any) -> list[Any]:
+    return recv_p.bind(ct, *values, **params)
+
+
+recv_p: Primitive = make("recv", _recv_abstract_eval, batch=BATCH_LAST, transpose=_recv_transpose_rule)
+recv_transpose_p: Primitive = compose(
+    "recv_transpose",
+    same_abstract_eval,
+    _recv_transpose_impl,
+    batch=BATCH_LAST,
+    transpose=_recv_transpose_transpose_rule,
 )
 
 
@@ -136,14 +147,14 @@ def recv(
 # send
 
 
-def _refuse_reverse_mode(*args: Any, **params: Any) -> list[Any]:
+def _send_transpose_rule(*args: Any, **params: Any) -> list[Any]:
     raise TypeError(
         "send has no reverse mode, because it has no result whose cotangent could come back. Use sendrecv, or "
         "x = wait(isend(x, dest))."
     )
 
 
-send_p: Primitive = make("send", nothing, batch=BEHIND, transpose=_refuse_reverse_mode)
+send_p: Primitive = make("send", empty_abstract_eval, batch=BATCH_LAST, transpose=_send_transpose_rule)
 
 
 @moves()
@@ -197,7 +208,7 @@ def swapped(message: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _sendrecv_transpose(
+def _sendrecv_transpose_rule(
     ct: Any, *, types: Any, comm: Comm, status: Status, values: Sequence[Any] = (), **message: Any
 ) -> list[Any]:
     """Return the cotangents of message and template; the template's is nonzero only from ``PROC_NULL``."""
@@ -209,7 +220,7 @@ def _sendrecv_transpose(
     return [arrived, of_template(ct, known["source"], comm)]
 
 
-sendrecv_p: Primitive = make("sendrecv", _received, batch=BEHIND, transpose=_sendrecv_transpose)
+sendrecv_p: Primitive = make("sendrecv", _recv_abstract_eval, batch=BATCH_LAST, transpose=_sendrecv_transpose_rule)
 
 
 @overload

@@ -1,7 +1,7 @@
 """Checks that values are the same on every rank."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -14,16 +14,26 @@ from ..jaxprs.spmd import Primitive
 from ..mpi import native
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
-from .shapes import IN_FRONT, each_like
+from .shapes import BATCH_FIRST, each_same_abstract_eval
 
-_assert_p: Primitive = make(
+# The results are the operands, and a derivative may differ between ranks, so that it is not compared.
+
+
+def _assert_replicated_jvp_rule(primals: Any, tangents: Any, **params: Any) -> Sequence[Any]:
+    return tangents
+
+
+def _assert_replicated_transpose_rule(*cotangents: Any, types: Any, **params: Any) -> list[Any]:
+    return list(cotangents)
+
+
+assert_replicated_p: Primitive = make(
     "assert_replicated",
-    each_like,
+    each_same_abstract_eval,
     lower=lower_in_place,
-    batch=IN_FRONT,
-    # The results are the operands, and a derivative may differ between ranks.
-    jvp=lambda primals, tangents, **params: tangents,
-    transpose=lambda *cotangents, types, **params: list(cotangents),
+    batch=BATCH_FIRST,
+    jvp=_assert_replicated_jvp_rule,
+    transpose=_assert_replicated_transpose_rule,
 )
 
 
@@ -46,7 +56,7 @@ _ASSERTED, CHECKED, TOLD = range(3)
 
 def compare(values: Mapping[str, Any], comm: Comm, checked: int) -> None:
     """Check, in checked mode, that arrays are the same on every rank; the report has their names, the keys."""
-    _assert_p.bind(*values.values(), comm=comm, leaves=tuple(map(_number, values)), checked=checked)
+    assert_replicated_p.bind(*values.values(), comm=comm, leaves=tuple(map(_number, values)), checked=checked)
 
 
 def assert_replicated(tree: Tree, *, comm: MPI.Comm | None = None) -> Tree:
@@ -88,5 +98,5 @@ def assert_replicated(tree: Tree, *, comm: MPI.Comm | None = None) -> Tree:
     leaves = tuple(_leaf_number(jax.tree_util.keystr(path), x) for (path, _), x in zip(paths, arrays, strict=True))
     # A rank without leaves takes part as well.
     data = [data_of(x) for x in arrays] if arrays else [jnp.zeros(0)]
-    results = _assert_p.bind(*data, comm=c, leaves=leaves or (_number("an empty tree"),), checked=_ASSERTED)
+    results = assert_replicated_p.bind(*data, comm=c, leaves=leaves or (_number("an empty tree"),), checked=_ASSERTED)
     return plan_of_each(structure, arrays).tree_of(results if arrays else [])

@@ -42,7 +42,7 @@ from ..partial_eval.shadow import tied
 from .arguments import ANY_SOURCE, ANY_TAG, Rank, Tag, Tags, as_message, as_rank, as_reduction
 from .collective import SUM, own_part, shares
 from .point_to_point import if_any, of_template, refuse_any_source, swapped
-from .shapes import BEHIND, IN_FRONT, SECOND
+from .shapes import BATCH_FIRST, BATCH_LAST, BATCH_SECOND
 
 Work = TypeVar("Work")
 
@@ -79,7 +79,7 @@ class _Call:
     def wait(self, request_id: Any, kept: Any, values: Any) -> Any:
         """Wait for a request of this call, given as its parts, and return the result."""
         operands = [x for x in (kept, values) if x is not None]
-        return _wait.bind(request_id, *operands, call=self)[0]
+        return wait_p.bind(request_id, *operands, call=self)[0]
 
 
 # An id is two float32 numbers (native/ops/request.h). A batch of requests is one request of MPI's; each of its ids is
@@ -100,14 +100,14 @@ def _to_row(x: Any, axis: int, batch: int) -> Any:
     return jnp.moveaxis(x, range(batch), _places(axis, batch))
 
 
-def _id_shape(*operands: ShapedArray, batch: tuple[int, ...], **params: Any) -> list[ShapedArray]:
+def _start_abstract_eval(*operands: ShapedArray, batch: tuple[int, ...], **params: Any) -> list[ShapedArray]:
     return [reshaped(operands[0], (*batch, _ID), dtype=np.dtype(np.float32))]
 
 
 def _row_shapes(*operands: ShapedArray, gives: jax.ShapeDtypeStruct | None = None, **params: Any) -> list[ShapedArray]:
     """Return the type of the id of a started request, or of a wait's result."""
     if "batch" in params:
-        return _id_shape(*operands, **params)
+        return _start_abstract_eval(*operands, **params)
     return [] if gives is None else [reshaped(operands[0], gives.shape, dtype=gives.dtype)]
 
 
@@ -207,22 +207,22 @@ def _to_itself(part: Callable[[_Call, int, Any], Any], back: str) -> _Kind:
         message = _Call("isendrecv", comm_of(MPI.COMM_SELF), call.gives, call.gives, dest=0, source=0)
         return _start_row(message, batch, own, own)
 
-    return _Kind("isendrecv", BEHIND, _by(back), start, _wait_itself)
+    return _Kind("isendrecv", BATCH_LAST, _by(back), start, _wait_itself)
 
 
 # THE TABLE of kinds: calls that users can start, and calls of reverse mode.
 _KINDS = {
-    "isend": _Kind("isend", BEHIND, _from_receiver, wait=_wait_sent, keeps=True),
-    "irecv": _Kind("irecv", BEHIND, _to_sender, keeps=True),
-    "isendrecv": _Kind("isendrecv", BEHIND, _both_ways, takes=2, keeps=True),
+    "isend": _Kind("isend", BATCH_LAST, _from_receiver, wait=_wait_sent, keeps=True),
+    "irecv": _Kind("irecv", BATCH_LAST, _to_sender, keeps=True),
+    "isendrecv": _Kind("isendrecv", BATCH_LAST, _both_ways, takes=2, keeps=True),
     "iallgather": _Kind("iallgather", (0, 1), _once("iallgather_transpose", "ireduce_scatter")),
-    "iallreduce": _Kind("iallreduce", IN_FRONT, _once("iallreduce_transpose", "iallreduce")),
-    "ialltoall": _Kind("ialltoall", SECOND, _by("ialltoall")),
-    "ibcast": _Kind("ibcast", IN_FRONT, _once("ibcast_transpose", "isum_on_root")),
+    "iallreduce": _Kind("iallreduce", BATCH_FIRST, _once("iallreduce_transpose", "iallreduce")),
+    "ialltoall": _Kind("ialltoall", BATCH_SECOND, _by("ialltoall")),
+    "ibcast": _Kind("ibcast", BATCH_FIRST, _once("ibcast_transpose", "isum_on_root")),
     "ireduce_scatter": _Kind("ireduce_scatter", (1, 0), _by("iallgather_of_each")),
     # Each rank's cotangent of ireduce_scatter counts; and so in jax.shard_map those of ibcast, for the root.
     "iallgather_of_each": _Kind("iallgather", (0, 1), _by("ireduce_scatter")),
-    "isum_on_root": _Kind("iallreduce", IN_FRONT, _by("ibcast"), wait=_wait_on_root),
+    "isum_on_root": _Kind("iallreduce", BATCH_FIRST, _by("ibcast"), wait=_wait_on_root),
     "iallgather_transpose": _to_itself(lambda call, batch, x: own_part(x, call.comm, batch), "iallgather"),
     "iallreduce_transpose": _to_itself(lambda call, batch, x: x, "iallreduce"),
     "ibcast_transpose": _to_itself(lambda call, batch, x: by_root(call.comm, call.root, x), "ibcast"),
@@ -245,25 +245,25 @@ def _zeros(kind: jax.ShapeDtypeStruct, batch: tuple[int, ...]) -> Any:
     return jnp.zeros((*batch, *kind.shape), kind.dtype)
 
 
-def _start_jvp(primals: Any, tangents: Any, *, call: _Call, batch: tuple[int, ...]) -> list[Any]:
+def _start_jvp_rule(primals: Any, tangents: Any, *, call: _Call, batch: tuple[int, ...]) -> list[Any]:
     if call.kind.takes == 2:
         refuse_one_way(call.name, call.takes.dtype, call.gives.dtype)
     if call.op is None or call.op == SUM:
-        return _start.bind(*tangents_beside_values(primals, tangents, {"call": call}), call=call, batch=batch)
+        return start_p.bind(*tangents_beside_values(primals, tangents, {"call": call}), call=call, batch=batch)
     weighted = shares(primals[0], call.comm, call.op) * tangents[0]
-    return _start.bind(weighted, call=replace(call, op=SUM), batch=batch)
+    return start_p.bind(weighted, call=replace(call, op=SUM), batch=batch)
 
 
-def _start_transpose(
+def _start_transpose_rule(
     request_id: Any, *, types: Any, call: _Call, batch: tuple[int, ...], values: Sequence[Any] = ()
 ) -> list[Any]:
     back, route = _reversed(call, values)
     keeps = [_zeros(back.gives, batch)] if back.kind.keeps else []
-    (x_bar,) = _wait.bind(request_id, *keeps, *route, call=back)
+    (x_bar,) = wait_p.bind(request_id, *keeps, *route, call=back)
     return [x_bar, *(_zeros(call.gives, batch) for _ in range(call.kind.takes - 1))]
 
 
-def _wait_transpose(cotangents: Any, request_id: Any, *operands: Any, call: _Call) -> list[Any]:
+def _wait_transpose_rule(cotangents: Any, request_id: Any, *operands: Any, call: _Call) -> list[Any]:
     (ct,) = map(ad.instantiate_zeros, cotangents)
     kept, values = operands[: call.kind.keeps], operands[call.kind.keeps :]
     results: list[Any] = [None]
@@ -272,7 +272,7 @@ def _wait_transpose(cotangents: Any, request_id: Any, *operands: Any, call: _Cal
         back, route = _reversed(call, values)
         template = [_zeros(back.gives, batch) for _ in range(back.kind.takes - 1)]
         with sites.part(sites.REVERSE):
-            results = list(_start.bind(ct, *template, *route, call=back, batch=batch))
+            results = list(start_p.bind(ct, *template, *route, call=back, batch=batch))
     if kept:
         source = joined(vars(call), values)["source"]
         results.append(ct if source is None else of_template(ct, source, call.comm))
@@ -285,7 +285,7 @@ def _wait_transpose(cotangents: Any, request_id: Any, *operands: Any, call: _Cal
 # Batching: one MPI request for the whole batch.
 
 
-def _start_batch(operands: Any, dims: Any, *, call: _Call, batch: tuple[int, ...]) -> tuple[Any, Any]:
+def _start_batcher(operands: Any, dims: Any, *, call: _Call, batch: tuple[int, ...]) -> tuple[Any, Any]:
     n = call.kind.takes
     if any(dim is not None for dim in dims[n:]):
         raise TypeError(
@@ -293,43 +293,59 @@ def _start_batch(operands: Any, dims: Any, *, call: _Call, batch: tuple[int, ...
             "it. Use send, recv or sendrecv, which make a call for each part, or call it in a jax.lax.scan."
         )
     data = with_batch_at(0, operands[:n], dims[:n])
-    return _start.bind(*data, *operands[n:], call=call, batch=(data[0].shape[0], *batch)), [0]
+    return start_p.bind(*data, *operands[n:], call=call, batch=(data[0].shape[0], *batch)), [0]
 
 
-def _wait_batch(operands: Any, dims: Any, *, call: _Call) -> tuple[Any, Any]:
+def _wait_batcher(operands: Any, dims: Any, *, call: _Call) -> tuple[Any, Any]:
     own = 1 + call.kind.keeps
     if all(d is None for d in dims[:own]):
-        return _wait.bind(*operands, call=call), [None]
+        return wait_p.bind(*operands, call=call), [None]
     if dims[0] is None or operands[0].ndim < 2:  # of one request the id has one axis
         raise TypeError(
             f"the request of {call.name} was started outside of a vmap, but is waited for inside as one of a batch. "
             "Start and wait under the same vmap."
         )
     values = operands[own:]
-    if values and dims[own] is not None:  # equal in the whole batch, as _start_batch checked
+    if values and dims[own] is not None:  # equal in the whole batch, as _start_batcher checked
         values = [jnp.moveaxis(values[0], dims[own], 0)[0]]
-    return _wait.bind(*with_batch_at(0, operands[:own], dims[:own]), *values, call=call), [0]
+    return wait_p.bind(*with_batch_at(0, operands[:own], dims[:own]), *values, call=call), [0]
+
+
+def _start_impl(*operands: Any, call: Any, batch: Any) -> Any:
+    return call.kind.start(call, batch, *operands)
+
+
+def _wait_abstract_eval(i: ShapedArray, *operands: ShapedArray, call: Any) -> list[ShapedArray]:
+    return [reshaped(i, (*i.shape[:-1], *call.gives.shape), dtype=call.gives.dtype)]
+
+
+def _wait_impl(*operands: Any, call: Any) -> Any:
+    return call.kind.wait(call, *operands)
+
+
+def _wait_jvp_rule(primals: Any, tangents: Any, **params: Any) -> Any:
+    return wait_p.bind(*tangents_beside_values(primals, tangents, params), **params)
 
 
 # The two primitives: start, from arrays to an id, and wait, from an id to an array. Both have the batch in front. Where
 # ranks or tags are known only at run time, both take them behind these: wait for the derivative's sake.
 
-_start: Primitive = compose(
+start_p: Primitive = compose(
     "start",
-    _id_shape,
-    lambda *operands, call, batch: call.kind.start(call, batch, *operands),
-    jvp=_start_jvp,
-    transpose=_start_transpose,
+    _start_abstract_eval,
+    _start_impl,
+    jvp=_start_jvp_rule,
+    transpose=_start_transpose_rule,
 )
-_wait: Primitive = compose(
+wait_p: Primitive = compose(
     "wait",
-    lambda i, *operands, call: [reshaped(i, (*i.shape[:-1], *call.gives.shape), dtype=call.gives.dtype)],
-    lambda *operands, call: call.kind.wait(call, *operands),
-    jvp=lambda primals, tangents, **params: _wait.bind(*tangents_beside_values(primals, tangents, params), **params),
+    _wait_abstract_eval,
+    _wait_impl,
+    jvp=_wait_jvp_rule,
 )
-ad.primitive_transposes[_wait] = _wait_transpose
-batching.primitive_batchers[_start] = _start_batch
-batching.primitive_batchers[_wait] = _wait_batch
+ad.primitive_transposes[wait_p] = _wait_transpose_rule
+batching.primitive_batchers[start_p] = _start_batcher
+batching.primitive_batchers[wait_p] = _wait_batcher
 
 
 # The public functions.
@@ -422,7 +438,7 @@ def _started(name: str, comm: Comm, *operands: Any, shape: tuple[int, ...] | Non
     first, last = operands[0], operands[-1]
     gives = jax.ShapeDtypeStruct(last.shape if shape is None else shape, last.dtype)
     call = _Call(name, comm, jax.ShapeDtypeStruct(first.shape, first.dtype), gives, **params)
-    (request_id,) = _start.bind(*operands, *values, call=call, batch=())
+    (request_id,) = start_p.bind(*operands, *values, call=call, batch=())
     return Request.tree_unflatten(call, (request_id, last if call.kind.keeps else None, values[0] if values else None))
 
 

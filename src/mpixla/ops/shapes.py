@@ -8,12 +8,12 @@ from ..jaxprs.spmd import reshaped
 from ..mpi.comm import Comm
 
 
-def like(x: ShapedArray, *values: ShapedArray, **params: Any) -> list[ShapedArray]:
+def same_abstract_eval(x: ShapedArray, *values: ShapedArray, **params: Any) -> list[ShapedArray]:
     """Return the type of one result, like the operand; numbers known at run time may come behind it."""
     return [x]
 
 
-def each_like(*arrays: ShapedArray, **params: Any) -> list[ShapedArray]:
+def each_same_abstract_eval(*arrays: ShapedArray, **params: Any) -> list[ShapedArray]:
     """Return the types of as many results as operands, each like its operand."""
     return list(arrays)
 
@@ -21,31 +21,31 @@ def each_like(*arrays: ShapedArray, **params: Any) -> list[ShapedArray]:
 # Operations with a root change the first axis only on the root; elsewhere the result is like the operand.
 
 
-def stacked(x: ShapedArray, *, comm: Comm, root: int | None = None, **params: Any) -> list[ShapedArray]:
+def stack_abstract_eval(x: ShapedArray, *, comm: Comm, root: int | None = None, **params: Any) -> list[ShapedArray]:
     """Return the type of a result with a new first axis, of one operand for each rank."""
     return [reshaped(x, (comm.size, *x.shape)) if root in (None, comm.rank) else x]
 
 
-def unstacked(x: ShapedArray, *, comm: Comm, root: int | None = None, **params: Any) -> list[ShapedArray]:
+def unstack_abstract_eval(x: ShapedArray, *, comm: Comm, root: int | None = None, **params: Any) -> list[ShapedArray]:
     """Return the type of a result that is one entry of the operand's first axis."""
     return [reshaped(x, x.shape[1:]) if root in (None, comm.rank) else x]
 
 
-def nothing(*operands: ShapedArray, **params: Any) -> list[ShapedArray]:
+def empty_abstract_eval(*operands: ShapedArray, **params: Any) -> list[ShapedArray]:
     """Return no types, for an operation without a result."""
     return []
 
 
 # Axes of a batch, of operands and of results: the first; the second, behind the axis of the ranks or of counted rows;
 # or the last, so that a message that is shorter than the template is the beginning of each part.
-IN_FRONT, SECOND, BEHIND = (0, 0), (1, 1), (-1, -1)
+BATCH_FIRST, BATCH_SECOND, BATCH_LAST = (0, 0), (1, 1), (-1, -1)
 
 
-def batch_behind_stack(*, comm: Comm, root: int | None = None, **params: Any) -> tuple[int, int]:
+def stack_batch_axes(*, comm: Comm, root: int | None = None, **params: Any) -> tuple[int, int]:
     """Return the batch axes: the operand's first, and the result's behind the axis of the ranks."""
     return 0, int(root in (None, comm.rank))
 
 
-def batch_from_behind_stack(*, comm: Comm, root: int | None = None, **params: Any) -> tuple[int, int]:
+def unstack_batch_axes(*, comm: Comm, root: int | None = None, **params: Any) -> tuple[int, int]:
     """Return the batch axes: the operand's behind the axis of the ranks, and the result's first."""
     return int(root in (None, comm.rank)), 0

@@ -23,8 +23,8 @@ from ..jaxprs.spmd import Primitive, reshaped
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
 from .arguments import as_convention, as_counts, as_integers, as_rank, as_room, refuse_where_sharded
-from .collective import allgather_p, alltoall_p, bcast_p, counted, gather_back, scatter_back
-from .shapes import SECOND
+from .collective import allgather_p, alltoall_p, bcast_p, counted, transpose_to_gather, transpose_to_scatter
+from .shapes import BATCH_SECOND
 
 
 def bind(primitive: Primitive, x: Any, counts: dict[str, Any], **params: Any) -> Any:
@@ -95,10 +95,13 @@ def _static_slice(x: Any, rank: Any, counts: tuple[int, ...], own: int) -> Any:
 
 
 def with_room(transpose: Transpose) -> Transpose:
-    """Return the transpose rule with the capacity of the cotangent's result: as many rows as the operand has."""
-    return lambda ct, *, types, capacity, **params: transpose(
-        ct, types=types, capacity=None if capacity is None else types[0].shape[0], **params
-    )
+    """Give a transpose rule the capacity of the cotangent's result, which has as many rows as the operand."""
+
+    @functools.wraps(transpose)
+    def transpose_with_room(ct: Any, *, types: Any, capacity: int | None, **params: Any) -> Sequence[Any]:
+        return transpose(ct, types=types, capacity=None if capacity is None else types[0].shape[0], **params)
+
+    return transpose_with_room
 
 
 def _each(comm: Comm) -> str:
@@ -120,15 +123,22 @@ def _own(counts: Any, comm: Comm, room: int | None) -> tuple[int, str] | None:
 
 # allgatherv
 
-_allgatherv: Primitive = make(
-    "allgatherv",
-    lambda x, *values, counts, capacity, **params: resized(x, counts, capacity),
-    batch=SECOND,
-    transpose=with_room(
-        lambda ct, *, types, comm, counts, capacity, cotangent, values=(): [
-            _slice(counted(ct, comm, cotangent), values, comm, counts, capacity)
-        ]
-    ),
+
+def _allgatherv_abstract_eval(
+    x: ShapedArray, *values: ShapedArray, counts: Any, capacity: int | None, **params: Any
+) -> list[ShapedArray]:
+    return resized(x, counts, capacity)
+
+
+@with_room
+def _allgatherv_transpose_rule(
+    ct: Any, *, types: Any, comm: Comm, counts: Any, capacity: int | None, cotangent: str, values: Sequence[Any] = ()
+) -> list[Any]:
+    return [_slice(counted(ct, comm, cotangent), values, comm, counts, capacity)]
+
+
+allgatherv_p: Primitive = make(
+    "allgatherv", _allgatherv_abstract_eval, batch=BATCH_SECOND, transpose=_allgatherv_transpose_rule
 )
 
 
@@ -188,25 +198,29 @@ def allgatherv(
     room, convention = as_room(capacity, template, name), as_convention(cotangent, name, c)
     of_all = _counts_of_all(counts, name, c, room)
     params = {"comm": c, "capacity": room, "cotangent": convention}
-    rows = moved(x, name, _own(of_all, c, room), lambda x: bind(_allgatherv, x, {"counts": of_all}, **params))
+    rows = moved(x, name, _own(of_all, c, room), lambda x: bind(allgatherv_p, x, {"counts": of_all}, **params))
     return result_of(rows, of_all, room, template, name)
 
 
 # alltoallv
 
 
-def _alltoallv_transpose(
+def _alltoallv_abstract_eval(
+    x: ShapedArray, *values: ShapedArray, recvcounts: Any, capacity: int | None, **params: Any
+) -> list[ShapedArray]:
+    return resized(x, recvcounts, capacity)
+
+
+@with_room
+def _alltoallv_transpose_rule(
     ct: Any, *, types: Any, recvcounts: Any, sendcounts: Any, values: Any = (), **params: Any
 ) -> list[Any]:
     back = [jnp.concatenate(jnp.split(x, 2)[::-1]) for x in values]  # received and sent
-    return _alltoallv.bind(ct, *back, recvcounts=sendcounts, sendcounts=recvcounts, **params)
+    return alltoallv_p.bind(ct, *back, recvcounts=sendcounts, sendcounts=recvcounts, **params)
 
 
-_alltoallv: Primitive = make(
-    "alltoallv",
-    lambda x, *values, recvcounts, capacity, **params: resized(x, recvcounts, capacity),
-    batch=SECOND,
-    transpose=with_room(_alltoallv_transpose),
+alltoallv_p: Primitive = make(
+    "alltoallv", _alltoallv_abstract_eval, batch=BATCH_SECOND, transpose=_alltoallv_transpose_rule
 )
 
 
@@ -267,23 +281,40 @@ def alltoallv(
         received = as_counts(recvcounts, "recvcounts", name, c.size, _each(c), room)
     fits = (sum(sent), "the sum of sendcounts") if room is None else None
     both = {"recvcounts": received, "sendcounts": sent}
-    rows = moved(x, name, fits, lambda x: bind(_alltoallv, x, both, comm=c, capacity=room))
+    rows = moved(x, name, fits, lambda x: bind(alltoallv_p, x, both, comm=c, capacity=room))
     return result_of(rows, received, room, template, name)
 
 
 # gatherv and scatterv
 
-_gatherv: Primitive = make(
-    "gatherv",
-    lambda x, *values, comm, root, counts, capacity: resized(x, counts, capacity) if comm.rank == root else [x],
-    batch=SECOND,
-    transpose=with_room(gather_back(lambda: _scatterv)),
-)
-_scatterv: Primitive = make(
-    "scatterv",
-    lambda x, *values, comm, root, counts, capacity: resized(x, counts[comm.rank : comm.rank + 1], capacity),
-    batch=SECOND,
-    transpose=with_room(scatter_back(lambda: _gatherv)),
+
+def _gatherv_abstract_eval(
+    x: ShapedArray, *values: ShapedArray, comm: Comm, root: int, counts: Any, capacity: int | None
+) -> list[ShapedArray]:
+    return resized(x, counts, capacity) if comm.rank == root else [x]
+
+
+@with_room
+def _gatherv_transpose_rule(ct: Any, *, types: Any, values: Sequence[Any] = (), **params: Any) -> list[Any]:
+    return transpose_to_scatter(scatterv_p, ct, *values, **params)
+
+
+gatherv_p: Primitive = make("gatherv", _gatherv_abstract_eval, batch=BATCH_SECOND, transpose=_gatherv_transpose_rule)
+
+
+def _scatterv_abstract_eval(
+    x: ShapedArray, *values: ShapedArray, comm: Comm, root: int, counts: Any, capacity: int | None
+) -> list[ShapedArray]:
+    return resized(x, counts[comm.rank : comm.rank + 1], capacity)
+
+
+@with_room
+def _scatterv_transpose_rule(ct: Any, *, types: Any, values: Sequence[Any] = (), **params: Any) -> list[Any]:
+    return transpose_to_gather(gatherv_p, ct, *values, **params)
+
+
+scatterv_p: Primitive = make(
+    "scatterv", _scatterv_abstract_eval, batch=BATCH_SECOND, transpose=_scatterv_transpose_rule
 )
 
 
@@ -345,7 +376,7 @@ def gatherv(
     room, root = as_room(capacity, template, name), as_rank(root, "root", name, c)
     of_all = _counts_of_all(counts, name, c, room)
     params = {"comm": c, "capacity": room, "root": root}
-    rows = moved(x, name, _own(of_all, c, room), lambda x: bind(_gatherv, x, {"counts": of_all}, **params))
+    rows = moved(x, name, _own(of_all, c, room), lambda x: bind(gatherv_p, x, {"counts": of_all}, **params))
     return result_of(rows, of_all, room, template if c.rank == root else None, name)
 
 
@@ -409,7 +440,7 @@ def scatterv(
     elif room is None:
         fits = (sum(of_all), "the sum of counts, since it is the root")
     params = {"comm": c, "capacity": room, "root": root}
-    rows = moved(x, name, fits, lambda x: bind(_scatterv, x, {"counts": of_all}, **params))
+    rows = moved(x, name, fits, lambda x: bind(scatterv_p, x, {"counts": of_all}, **params))
     own = of_all[c.rank if room is None else own_rank(c)]
     return result_of(rows, own, room, template, name)
 
