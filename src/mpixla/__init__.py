@@ -7,10 +7,9 @@ import inspect
 from importlib import metadata as _metadata
 
 # Before anything that imports JAX. As `python -m mpixla run` the process becomes MPI's launcher here.
-from . import run as _run  # noqa: F401
+from . import satellites as _satellites
 from .base import spawned as _spawned  # noqa: F401
 from .base import started as _started
-from .base import trampoline as _trampoline  # noqa: F401
 
 # isort: split
 from . import patches as _patches
@@ -18,7 +17,6 @@ from .base import settings as _settings
 from .base import speaker as _speaker
 from .checks import agreement as _agreement
 from .checks import exit as _exit
-from .checks import owner as _owner
 from .core import tracebacks as _tracebacks
 from .core.export import export_checks
 from .core.jit import jit
@@ -129,7 +127,7 @@ comm_of(None)
 # ranks agree on, before anything that depends on it.
 _exit.install()
 if _started.is_of_run():
-    _owner.install()
+    _satellites.own_process()
 _agreement.settle()
 _patches.install()
 if (_report := _settings.removed_variables_report()) and _MPI.COMM_WORLD.Get_rank() == 0:

@@ -3,10 +3,9 @@
 import shlex
 import sys
 
-from . import __version__, run
-from .base.program import is_kind
-from .mpi.command_line import Parser
-from .run.options import RANKS, seconds
+from . import __version__
+from .base.command_line import RANKS, is_kind, seconds
+from .extend import Parser
 from .tools import bench, info, selftest
 
 
@@ -39,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
         help="give up when a check takes longer (default: %(default)g)",
     )
     commands.add_parser("bench", help="latency and bandwidth between ranks by size of message")
-    commands.add_parser(run.NAME, help="starts a program on several ranks, whatever the MPI", add_help=False)
+    commands.add_parser("run", help="starts a program on several ranks, whatever the MPI", add_help=False)
     commands.add_parser("trace", help="what a job did with its time, from its timelines", add_help=False)
     given = sys.argv[1:] if arguments is None else arguments
     if given[:1] == ["trace"]:
@@ -47,8 +46,8 @@ def main(arguments: list[str] | None = None) -> int:
 
         return trace.main(given[1:])
     if _is_program(given):
-        words = [word for word in given if word != run.NAME]
-        parser.error(f"run starts programs: {shlex.join(['python', '-m', 'mpixla', run.NAME, *words])}")
+        words = [word for word in given if word != "run"]
+        parser.error(f"run starts programs: {shlex.join(['python', '-m', 'mpixla', 'run', *words])}")
     options = parser.parse_args(given)
     if options.command == "test":
         return selftest.run(options.timeout)

@@ -14,7 +14,7 @@ from conftest import FAMILY
 
 import pages
 from jobs import facts
-from mpixla.run.rank import cores
+from mpixla.base.cores import find_cores
 from mpixla.trace.read import read_file
 
 ROOT = Path(__file__).parents[2]
@@ -53,7 +53,7 @@ def test_run(hosts_job, hosts):
     through = {"mpich": "-launcher ssh -launcher-exec", "openmpi": "--prtemca plm_ssh_agent"}[FAMILY]
     launch = [sys.executable, "-m", "mpixla", "run", "-n", 4, "--hosts", ",".join(network.NAMES), "--timeout", 90]
     said = hosts_job(4, code, launch=[*launch, "--launcher-args", f"{through} {hosts.ssh}"]).stdout.splitlines()
-    mine = cores()
+    mine = find_cores()
     cpus = len(set().union(*mine[: len(mine) // 2])) if len(mine) > 1 else len(mine[0])
     assert sorted(said) == [f"{r} {network.NAMES[r // 2]} [6, 10] 90 {cpus}" for r in range(4)]
 

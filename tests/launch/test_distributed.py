@@ -11,7 +11,8 @@ import jaxlib
 import pytest
 
 from jobs import all_ended, alone, start, together
-from mpixla.base import trampoline
+from mpixla.base.command_line import module_run
+from mpixla.distributed import _trampoline
 from mpixla.distributed._cliques import refuse_where_mpi_cannot
 from mpixla.distributed._collectives import collectives_of
 
@@ -94,7 +95,7 @@ def test_names_are_those_that_jaxlib_looks_up():
     assert {name for _, name in rows} == wanted
     assert {name for kind, name in rows if kind in ("CALL", "UNCALLED")} == functions
     exported = subprocess.run(
-        ["nm", "-D", "--defined-only", trampoline.LIBRARY],
+        ["nm", "-D", "--defined-only", _trampoline.LIBRARY],
         capture_output=True,
         text=True,
         check=True,
@@ -505,9 +506,9 @@ def test_the_module_that_python_runs(command, found, monkeypatch):
     before, rest = (part.split() for part in command.split("/"))
     monkeypatch.setattr(sys, "orig_argv", [*before, *rest])
     monkeypatch.setattr(sys, "argv", ["-m", *rest])
-    assert trampoline.module_run() == found
+    assert module_run() == found
     monkeypatch.setattr(sys, "argv", ["a.py", *rest])  # it is found, or it is a script
-    assert trampoline.module_run() is None
+    assert module_run() is None
 
 
 # mpixla's operations in sharded programs.
@@ -831,7 +832,7 @@ PROGRAMS = {
         lambda: jax.make_mesh((1,), ("x",)),
     ]
     of_jax = [call() for call in calls]
-    mpixla.distributed._are_cpus_of_several_hosts = lambda devices: True
+    mpixla.distributed._initialize._are_cpus_of_several_hosts = lambda devices: True
     made = [call() for call in calls]
     assert made == of_jax
     assert [mesh.axis_types for mesh in made] == [mesh.axis_types for mesh in of_jax]

@@ -15,7 +15,7 @@ from mpi4py import MPI
 import mpixla
 import pages
 from jobs import ROOT, alone
-from mpixla.base import host_lock, settings, trampoline
+from mpixla.base import files, host_lock, settings
 from mpixla.checks import agreement
 from mpixla.mpi import arrival, native
 
@@ -35,10 +35,10 @@ def test_import_does_little():
 
 def test_package_in_two_folders(monkeypatch, tmp_path):
     """After `pip install -e` what was built is not beside the sources."""
-    library = trampoline.own_file("libmpixla.so")
+    library = files.own_file("libmpixla.so")
     monkeypatch.setattr(mpixla, "__path__", [str(tmp_path), *mpixla.__path__])
-    assert trampoline.own_file("libmpixla.so") == library
-    assert trampoline.own_file("nothing") == tmp_path / "nothing"
+    assert files.own_file("libmpixla.so") == library
+    assert files.own_file("nothing") == tmp_path / "nothing"
 
 
 @pytest.mark.parametrize("has_version", [True, False])

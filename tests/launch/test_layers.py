@@ -105,6 +105,59 @@ def test_nothing_uses_what_is_above():
     assert sum(map(len, USES.values())) > 200
 
 
+# Packages that use mpixla, and without which it works. What they use of it: public names, extend.py, and base/.
+SATELLITES = ("run", "compat", "distributed", "trace", "tools")
+COMMANDS = f"{PACKAGE}/__main__.py"  # the command line, which is that of the satellites
+
+
+def satellite(file: str) -> str | None:
+    """The satellite that has a file of the package; None for the kernel's."""
+    folder = PurePosixPath(file).relative_to(PACKAGE).parts[0]
+    return folder if folder in SATELLITES else None
+
+
+def of_package() -> Iterator[tuple[str, str]]:
+    yield from ((file, used) for file in USES if file.startswith(PACKAGE) for used in USES[file])
+
+
+def test_the_kernel_uses_no_satellite():
+    """Nor does it import one by a name that it makes, but in satellites.py."""
+    kernel = [file for file in FILES if file.startswith(PACKAGE) and file != COMMANDS and not satellite(file)]
+    assert {folder for file in FILES if file.startswith(PACKAGE) and (folder := satellite(file))} == set(SATELLITES)
+    assert [(file, used) for file, used in of_package() if file in kernel and satellite(used)] == []
+    named = re.compile(rf"""import_module\(\s*f?["'](?:mpixla|\.)*\.(?:{"|".join(SATELLITES)})\b""")
+    found = {file for file in kernel if file.endswith(".py") and named.search((ROOT / file).read_text())}
+    assert found == {f"{PACKAGE}/satellites.py"}
+
+
+def test_satellites_use_what_is_exported_for_them():
+    """No satellite uses another one; the command line begins those that have commands."""
+    allowed = (f"{PACKAGE}/__init__.py", f"{PACKAGE}/extend.py", f"{PACKAGE}/base/")
+    found = [
+        (file, used)
+        for file, used in of_package()
+        if (own := satellite(file)) and not used.startswith((*allowed, f"{PACKAGE}/{own}/"))
+    ]
+    assert found == []
+    own = tuple(f"{PACKAGE}/{name}/" for name in ("tools", "trace"))
+    assert [used for used in USES[COMMANDS] if not used.startswith((*allowed, *own))] == []
+
+
+def test_every_exported_name_is_used_by_a_satellite():
+    names = ast.literal_eval(
+        re.search(r"__all__ = (\[.*?\])", (ROOT / PACKAGE / "extend.py").read_text(), re.DOTALL)[1]
+    )
+    imported_from = {
+        alias.name
+        for file in FILES
+        if file.endswith(".py") and (file == COMMANDS or (file.startswith(PACKAGE) and satellite(file)))
+        for node in ast.walk(ast.parse((ROOT / file).read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module == "extend"
+        for alias in node.names
+    }
+    assert set(names) == imported_from
+
+
 def test_no_circles_within_a_folder():
     """A C file and its header are one here."""
     unit = {file: file if file.startswith(PACKAGE) else str(PurePosixPath(file).with_suffix("")) for file in FILES}

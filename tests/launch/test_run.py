@@ -15,7 +15,10 @@ import pytest
 from mpi4py import MPI
 
 from jobs import alone
+from mpixla.base import cores as base_cores
 from mpixla.base import program, started
+from mpixla.base.cores import find_cores
+from mpixla.base.missing_mpi import explain_missing_mpi
 from mpixla.run import launchers, library, options, rank, slurm
 
 VENDOR, VERSION = MPI.get_vendor()
@@ -94,7 +97,7 @@ CORES = "import os; print(sorted(os.sched_getaffinity(0)), os.environ['NPROC'])"
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_each_rank_has_cores_of_its_own(ranks):
-    cores = rank.cores()
+    cores = find_cores()
     if len(cores) < ranks:
         pytest.skip(f"this test needs {ranks} cores, and this process may use {len(cores)}")
     each = len(cores) // ranks
@@ -116,7 +119,7 @@ def test_cores_that_the_user_has_left(tmp_path):
 
 def test_more_ranks_than_cores():
     """They share the cores, and each computes with one thread."""
-    everything, ranks = sorted(os.sched_getaffinity(0)), len(rank.cores()) + 1
+    everything, ranks = sorted(os.sched_getaffinity(0)), len(find_cores()) + 1
     done = run("-n", ranks, "-c", CORES)
     assert lines_of(done) == [f"{everything} 1"] * ranks
     assert done.stderr.count(f"{ranks} ranks, with 1 thread each, share {ranks - 1} core") == 1
@@ -499,7 +502,9 @@ def test_inside_a_job(job):
 
 def test_no_mpi_library(monkeypatch):
     monkeypatch.delenv("MPI4PY_LIBMPI", raising=False)
-    assert library.missing(ImportError("the reason")).startswith("no MPI library was found that mpi4py can load. Inst")
+    assert explain_missing_mpi(ImportError("the reason")).startswith(
+        "no MPI library was found that mpi4py can load. Inst"
+    )
     done = run("-n", 2, "-c", "pass", MPI4PY_LIBMPI="/nowhere/libmpi.so", MPI4PY_MPIABI="mpiabi")
     if done.returncode == 0:
         pytest.skip("this mpi4py was built for one MPI")
@@ -727,11 +732,11 @@ def test_cores_side_by_side(monkeypatch, tmp_path):
         (topology / "physical_package_id").write_text(f"{cpu % 2}\n")
         (topology / "core_id").write_text(f"{cpu // 2 % 2}\n")
         (tmp_path / f"cpu{cpu}" / f"node{cpu % 2}").mkdir()
-    monkeypatch.setattr(rank, "_CPUS", tmp_path)
+    monkeypatch.setattr(base_cores, "_CPUS", tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
-    assert rank.cores() == [{0, 4}, {2, 6}, {1, 5}, {3, 7}]
+    assert find_cores() == [{0, 4}, {2, 6}, {1, 5}, {3, 7}]
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {1, 4, 5, 6})
-    assert rank.cores() == [{4}, {6}, {1, 5}]
+    assert find_cores() == [{4}, {6}, {1, 5}]
 
 
 def test_help_has_every_option(capsys):

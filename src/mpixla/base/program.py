@@ -21,27 +21,12 @@ from pkgutil import get_importer
 from types import ModuleType, SimpleNamespace, TracebackType
 from typing import Any
 
-
-def is_kind(word: str) -> bool:
-    """Return whether a word is ``-m`` or ``-c``, which may have their value in the same word."""
-    return word[:2] in ("-m", "-c")
-
-
-def program_of(words: list[str]) -> list[str]:
-    """Return the program at the head of a command line, without ``--`` and with ``-mmodule`` split; [] for none."""
-    program = words[words[:1] == ["--"] :]
-    if program and is_kind(program[0]):
-        program[:1] = filter(None, (program[0][:2], program[0][2:]))
-        return program if len(program) > 1 else []
-    return program if program and not program[0].startswith("-") else []
-
-
 _Hook = Callable[[type[BaseException], BaseException, TracebackType | None], Any]
 
 _process = os.getpid()
 _FOLDER = os.path.dirname(__file__)  # Python deletes __file__ before exit handlers run
 
-_EXIT, _OWNER = "mpixla.checks.exit", "mpixla.checks.owner"
+_EXIT = "mpixla.checks.exit"
 
 # Seconds in which other ranks, which no communication has synchronized yet, may fail alike.
 _MOMENT = 3.0
@@ -153,7 +138,6 @@ def run(program: list[str]) -> None:
 
     if end := sys.modules.get(_EXIT):  # mpixla.compat and mpixla.distributed have imported it
         end.replace_printing(without_us)
-        sys.modules[_OWNER].install()
     else:
         sys.excepthook = without_us(sys.excepthook)
     atexit.register(_note_end)  # registered first, so it runs last, when threads have ended, too

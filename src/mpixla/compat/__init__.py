@@ -11,9 +11,9 @@ from collections.abc import Callable
 from types import ModuleType, TracebackType
 
 import jax
+from mpi4py import MPI
 
 from ..base.speaker import say
-from ..mpi.mpi import MPI
 from . import _jpi, _mpi4jax
 from ._modules import tell_version
 from ._tokens import new_token

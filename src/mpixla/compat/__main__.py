@@ -2,10 +2,12 @@
 
 import sys
 
+from mpi4py import MPI
+
 from ..base import jax_settings
-from ..base.program import program_of, run
-from ..mpi.command_line import print_and_exit
-from ..mpi.mpi import MPI
+from ..base.command_line import program_of
+from ..base.program import run
+from ..extend import own_process, print_and_exit
 from . import NAMES, install
 
 _USAGE = (
@@ -28,6 +30,7 @@ def _main(arguments: list[str]) -> None:
     MPI.Init = lambda: None
     MPI.Init_thread = lambda required=MPI.THREAD_MULTIPLE: MPI.Query_thread()
     jax_settings.note_environment("mpixla.compat")
+    own_process()
     run(program)
 
 

@@ -6,12 +6,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from mpi4py import MPI
 
 import mpixla
 
-from ..mpi.comm import comm_of, get_default_comm
-from ..mpi.mpi import MPI
-from ..ops.arguments import ranks_left_to_calls
+from ..extend import comm_of, ranks_left_to_calls
 from ._modules import make_module
 from ._tokens import batch_with, take_token, tie
 
@@ -104,7 +103,7 @@ def make() -> dict[str, ModuleType]:
     modules = {f"jpi.{name}": make_module(f"jpi.{name}", {name: f}) for name, f in ops.items()}
     return modules | {
         "jpi": make_module("jpi", {**ops, "gen_token": gen_token, "__all__": [*ops, "gen_token"]}),
-        "jpi.comm": make_module("jpi.comm", {"Comm": MPI.Comm, "get_default_comm": get_default_comm}),
+        "jpi.comm": make_module("jpi.comm", {"Comm": MPI.Comm, "get_default_comm": mpixla.get_default_comm}),
         "jpi.op": make_module("jpi.op", {"Op": MPI.Op}),
         "jpi.token": make_module("jpi.token", {"Token": jax.Array, "gen_token": gen_token}),
     }

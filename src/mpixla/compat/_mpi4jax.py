@@ -7,14 +7,12 @@ from types import ModuleType
 from typing import Any
 
 import jax
+from mpi4py import MPI
 
 import mpixla
 
 from ..base.settings import is_on
-from ..mpi import gpu, native
-from ..mpi.comm import get_default_comm
-from ..mpi.mpi import MPI
-from ..ops.arguments import ranks_left_to_calls
+from ..extend import gpu, ranks_left_to_calls
 from ._modules import make_module
 from ._tokens import pass_on, take_token
 
@@ -73,7 +71,7 @@ def _heed_environment() -> None:
     if is_on("MPI4JAX_USE_CUDA_MPI"):
         gpu.use_mpi()
     if is_on("MPI4JAX_DEBUG"):
-        native.set_logging(True)
+        mpixla.set_logging(True)
 
 
 def _call(name: str, args: Any, kwargs: Any) -> Any:
@@ -127,13 +125,13 @@ def _with_token(name: str) -> Callable[..., Any]:
 
 def _set_logging(enable: bool) -> None:
     _heed_environment()
-    native.set_logging(bool(enable))
+    mpixla.set_logging(bool(enable))
 
 
 def _get_logging() -> bool:
     _heed_environment()
-    enabled = native.set_logging(False)
-    native.set_logging(enabled)
+    enabled = mpixla.set_logging(False)
+    mpixla.set_logging(enabled)
     return enabled
 
 
@@ -157,9 +155,9 @@ def make(*, tokens: bool) -> dict[str, ModuleType]:
     contents: dict[str, dict[str, Any]] = {
         "mpi4jax": {**ops, **support, "__version__": version, "__all__": [*ops, *support]},
         "mpi4jax._src": {**ops, **support},
-        "mpi4jax._src.comm": {"get_default_comm": get_default_comm},
+        "mpi4jax._src.comm": {"get_default_comm": mpixla.get_default_comm},
         "mpi4jax._src.flush": {"flush": _flush},
-        "mpi4jax._src.utils": {**hashable, **support, "get_default_comm": get_default_comm},
+        "mpi4jax._src.utils": {**hashable, **support, "get_default_comm": mpixla.get_default_comm},
         "mpi4jax._src.xla_bridge": logging,
         "mpi4jax._src.xla_bridge.mpi_xla_bridge": logging,
     }

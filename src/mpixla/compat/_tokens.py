@@ -14,8 +14,7 @@ from jax.interpreters import ad, batching, mlir
 
 from ..base.required import trace_state_clean
 from ..base.words import kind_of
-from ..core.rules import with_batch_at
-from ..jaxprs.spmd import Primitive
+from ..extend import Primitive, with_batch_at
 
 
 def new_token() -> jax.Array:

@@ -5,10 +5,12 @@ import sys
 
 import jax
 
-from ..base import jax_settings, trampoline
-from ..base.program import program_of, run
-from ..mpi.command_line import print_and_exit
-from . import initialize, over_hosts
+from ..base import jax_settings
+from ..base.command_line import program_of
+from ..base.program import run
+from ..extend import own_process, print_and_exit
+from . import _trampoline
+from ._initialize import initialize, over_hosts
 
 _USAGE = (
     "usage: mpirun -n N python -m mpixla.distributed (script.py | -m module | -c code) [arguments...]\n"
@@ -22,15 +24,16 @@ def _main(words: list[str]) -> None:
         print_and_exit(0, _USAGE)
     if not (program := program_of(words)):
         print_and_exit(2, _USAGE)
-    if trampoline.why_not:
-        print_and_exit(1, f"python -m {trampoline.LAUNCHER}: {trampoline.why_not}.\n")
-    trampoline.forget_variables()
+    if _trampoline.why_not:
+        print_and_exit(1, f"python -m {_trampoline.LAUNCHER}: {_trampoline.why_not}.\n")
+    _trampoline.forget_variables()
     if not os.environ.get("JAX_CPU_COLLECTIVES_IMPLEMENTATION"):
         # JAX's default is gloo: once it is replaced, only the program itself can ask for gloo (initialize).
         jax.config.update("jax_cpu_collectives_implementation", "mpi")
     jax.distributed.initialize = initialize  # type: ignore[assignment]
     jax.make_mesh = over_hosts(jax.make_mesh)
-    jax_settings.note_environment(trampoline.LAUNCHER)
+    jax_settings.note_environment(_trampoline.LAUNCHER)
+    own_process()
     run(program)
 
 

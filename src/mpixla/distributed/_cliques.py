@@ -16,14 +16,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from mpi4py import MPI
 
-from .. import patches
 from ..base import settings
-from ..checks.exit import when_done
-from ..mpi import native
-from ..mpi.abort import abort
-from ..mpi.comm import comm_of
-from ..mpi.mpi import MPI
+from ..extend import abort, check, comm_of, lib, require, when_done
+from . import _first_run
 from ._collectives import Collective, collectives_of
 
 _LIMIT = 300.0  # seconds, where MPIXLA_TIMEOUT is not set
@@ -48,8 +45,8 @@ def install() -> None:
     """Install the hook that opens the cliques of each program before it first runs. All ranks must call it."""
     global _channel
     _channel = MPI.COMM_WORLD.Dup()
-    patches.require("first_run", "mpixla.distributed", _prepare)
-    native.lib.mpixla_calls_apart()
+    require(_first_run, "mpixla.distributed", _prepare)
+    lib.mpixla_calls_apart()
     when_done.append(_stay)
     # A program may call MPI.Finalize, which deletes this attribute first of all.
     MPI.COMM_SELF.Set_attr(MPI.Comm.Create_keyval(delete_fn=_stay), None)
@@ -67,7 +64,7 @@ def _stay(*_: object) -> None:
     others = set(range(_channel.Get_size())) - {_channel.Get_rank()}
     if _end_is_said or not others:
         return
-    native.lib.mpixla_timeout_left()
+    lib.mpixla_timeout_left()
     _end_is_said.extend(_channel.Isend(_NOTHING, other, _END) for other in others)
     all_have_come = _channel.Ibarrier()
     while not all_have_come.Test():
@@ -145,12 +142,12 @@ def _open(devices: tuple[Any, ...]) -> None:
 
 def _offer(comm: MPI.Intracomm, devices: tuple[Any, ...]) -> None:
     """Make XLA take a communicator for these devices; raise RuntimeError if it does not."""
-    offers = native.lib.mpixla_trampoline_offers
+    offers = lib.mpixla_trampoline_offers
     failed: list[Exception] = []
     thread = threading.Thread(target=_have_it_asked_for, args=(devices, failed), name="mpixla clique", daemon=True)
     with _offering:
         before = offers()
-        native.check(native.lib.mpixla_trampoline_offer(comm_of(comm).id, devices[0].id, comm.Get_rank()))
+        check(lib.mpixla_trampoline_offer(comm_of(comm).id, devices[0].id, comm.Get_rank()))
         thread.start()
         while offers() > before and thread.is_alive():
             time.sleep(1e-4)

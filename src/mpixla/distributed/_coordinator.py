@@ -6,8 +6,7 @@ import socket
 import struct
 import sys
 
-from ..mpi import hosts
-from ..mpi.comm import own_comm
+from ..extend import has_several, own_comm
 
 _SECONDS = 5.0  # to reach an address of another host
 _SIOCGIFADDR = 0xC0206921 if sys.platform == "darwin" else 0x8915  # the kernel's number for asking a device's address
@@ -21,7 +20,7 @@ def find_coordinator() -> str:
     """
     # Rank 0 listens, and the others try its addresses, one after the other.
     comm = own_comm()
-    is_first, several = comm.Get_rank() == 0, hosts.has_several(comm)
+    is_first, several = comm.Get_rank() == 0, has_several(comm)
     with socket.socket(socket.AF_INET) as listener:
         port, addresses = 0, list[str]()
         if is_first:

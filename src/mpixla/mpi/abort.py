@@ -13,7 +13,7 @@ from .native import lib
 # Seconds that printing the reason and flushing may take: a terminal may be stopped, and a pipe may have no reader.
 _MOST = 15
 
-exit_at_once = os._exit  # the original: checks/owner.py replaces it
+exit_at_once = os._exit  # the original: run/process.py replaces it
 
 
 def limit_end(status: int) -> None:

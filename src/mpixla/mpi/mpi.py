@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from ..base import host_lock, speaker, started
+from ..base.files import own_file
+from ..base.missing_mpi import explain_missing_mpi
 from ..base.speaker import say
-from ..base.trampoline import own_file
 
 _PATIENCE = 20.0  # seconds until the report, as for the import (arrival.py)
 
@@ -85,9 +86,7 @@ try:
     with _watched():
         from mpi4py import MPI
 except (ImportError, RuntimeError) as e:
-    from ..run.library import missing  # here, since only this case needs it
-
-    raise ImportError(missing(e)) from None
+    raise ImportError(explain_missing_mpi(e)) from None
 
 __all__ = ["MPI", "wrong_launcher"]
 

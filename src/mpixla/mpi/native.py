@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 
 from ..base import speaker
-from ..base.trampoline import own_file
+from ..base.files import own_file
 from ..base.words import as_flag
 from .mpi import MPI
 

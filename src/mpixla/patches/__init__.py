@@ -35,7 +35,7 @@ HOOKS = (
     "tokens",
     "while_loops",
 )
-# Installed by the features that cannot do without them.
+# Installed by the packages that cannot do without them, and have them.
 ON_REQUEST = ("first_run",)
 # The rules by which calls stay in place while JAX takes a program apart are beside each other, in another folder.
 _OF_PARTIAL_EVAL = ("checkpoints", "remat3", "scan", "while_loops")
@@ -77,17 +77,16 @@ def module_of(name: str) -> ModuleType:
     return importlib.import_module(f"..{folder}.{name}", __name__)
 
 
-def _install(name: str, *arguments: Any) -> tuple[ModuleType, str | None]:
-    """Install a hook; return it, and None or the reason why it is not installed: turned off, or unfit for this JAX."""
-    hook = module_of(name)
+def _install(name: str, hook: ModuleType, *arguments: Any) -> str | None:
+    """Install a hook; return None, or the reason why it is not installed: turned off, or unfit for this JAX."""
     if off & {"all", name}:
-        return hook, _IS_OFF
+        return _IS_OFF
     try:
         hook.install(*arguments)
     except UnfitError as e:
-        return hook, str(e)
+        return str(e)
     installed.add(name)
-    return hook, None
+    return None
 
 
 def install() -> None:
@@ -100,7 +99,8 @@ def install() -> None:
         )
     lost = []
     for name in HOOKS:
-        hook, reason = _install(name)
+        hook = module_of(name)
+        reason = _install(name, hook)
         if reason is not None:
             getattr(hook, "install_refusals", lambda: None)()
         if reason not in (None, _IS_OFF):
@@ -114,9 +114,10 @@ def install() -> None:
         )
 
 
-def require(name: str, feature: str, *arguments: Any) -> None:
+def require(hook: ModuleType, feature: str, *arguments: Any) -> None:
     """Install the hook that a feature needs; raise RuntimeError if the hook is off or does not fit this JAX."""
-    _, reason = _install(name, *arguments)
+    name = hook.__name__.rpartition(".")[2].lstrip("_")
+    reason = _install(name, hook, *arguments)
     if reason is not None:
         raise RuntimeError(
             f"{feature} needs a part of JAX that mpixla replaces ({name}), and in JAX {jax.__version__} it cannot: "

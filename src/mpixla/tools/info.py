@@ -9,15 +9,13 @@ from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
 
-from .. import patches
+from mpi4py import MPI
+
+import mpixla
+
 from ..base import tested
-from ..mpi import gpu, hosts, native
-from ..mpi.abort import abort
-from ..mpi.arrival import running
-from ..mpi.command_line import while_read
-from ..mpi.mpi import MPI, wrong_launcher
-from ..ops.collective import barrier
-from ..run import rank
+from ..base.cores import find_cores
+from ..extend import abort, gpu, host_of_each, installed, lib, running, while_read, wrong_launcher
 
 _THREAD_LEVELS = {
     getattr(MPI, name): "MPI_" + name
@@ -45,7 +43,7 @@ def run() -> int:
     transport = _transport()
     end = threading.Timer(_PATIENCE, abort, [_NOTHING_ARRIVES.format(_PATIENCE)])
     with running(end) if comm.Get_rank() == 0 else nullcontext():
-        places = list(zip(hosts.host_of_each(comm), comm.allgather(_own_cpus()), strict=True))
+        places = list(zip(host_of_each(comm), comm.allgather(_own_cpus()), strict=True))
     rows = report(places, transport)
     for title, text in rows.items():
         say(f"{title:{max(map(len, rows))}}  {text}")
@@ -58,7 +56,7 @@ def report(places: list[tuple[str, list[int]]], transport: str) -> dict[str, str
     return {
         "mpixla": f"{version('mpixla')} in {Path(__file__).parent.parent}",
         "JAX": f"{version('jax')}, jaxlib {version('jaxlib')} (mpixla was tested up to {tested.NEWEST})",
-        "hooks in JAX": ", ".join(sorted(patches.installed)) or "none",
+        "hooks in JAX": ", ".join(sorted(installed)) or "none",
         "NumPy": version("numpy"),
         "mpi4py": version("mpi4py"),
         "Python": f"{platform.python_version()} in {sys.prefix}",
@@ -79,7 +77,7 @@ def _transport() -> str:
     if not gpu.in_job:
         return "none: CPU only"
     try:
-        barrier()
+        mpixla.barrier()
     except Exception as e:
         return f"none: {e}"
     return gpu.transport_of(None)
@@ -93,9 +91,9 @@ def mpi_name() -> str:
 
 def _mpi_file() -> str:
     """Return the name by which MPI's library was loaded, the file behind it, and the tool that intercepts calls."""
-    name = native.lib.mpixla_mpi_file().decode()
+    name = lib.mpixla_mpi_file().decode()
     file = str(Path(name).resolve())
-    tool = native.lib.mpixla_mpi_tool().decode()
+    tool = lib.mpixla_mpi_tool().decode()
     return (name if name == file else f"{name}, which is {file}") + (
         f", behind {tool}, which intercepts it" * bool(tool)
     )
@@ -111,7 +109,7 @@ def handle_kind() -> str:
 
 
 def _own_cpus() -> list[int]:
-    return sorted(chain(*rank.cores()))
+    return sorted(chain(*find_cores()))
 
 
 def _ranks(places: list[tuple[str, list[int]]]) -> str:

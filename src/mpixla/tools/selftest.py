@@ -14,13 +14,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from mpi4py import MPI
 
 import mpixla
 
-from ..mpi import gpu
-from ..mpi.abort import abort
-from ..mpi.arrival import running
-from ..mpi.mpi import MPI, wrong_launcher
+from ..extend import abort, gpu, running, wrong_launcher
 from . import info, trial
 from .info import say
 

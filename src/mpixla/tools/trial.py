@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from ..mpi import gpu
+from ..extend import gpu
 
 _SECONDS = 180
 # Prefixes of variables that mpirun or srun sets for its processes: without these a process can start another job.

@@ -3,10 +3,11 @@
 import sys
 from pathlib import Path
 
+from mpi4py import MPI
+
+from ..base.command_line import positive
 from ..base.speaker import say
-from ..mpi.command_line import Parser, while_read
-from ..mpi.mpi import MPI
-from ..run.options import positive
+from ..extend import Parser, while_read
 from . import picture
 from .match import match
 from .merge import merge

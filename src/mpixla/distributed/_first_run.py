@@ -1,4 +1,4 @@
-"""A callback before a program first runs (distributed/_cliques.py).
+"""A callback before a program first runs (_cliques.py).
 
 XLA creates the communicators of its collectives in the middle of the first execution. JAX has no callback before that
 which knows a program's devices. Every program is built by the function that is replaced here, and is first dispatched

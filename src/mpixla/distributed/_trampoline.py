@@ -1,4 +1,4 @@
-"""JAX's own collectives over MPI: preparations before jaxlib is loaded. So mpixla imports this module first of all.
+"""Preparations before jaxlib is loaded. So mpixla imports this module first of all (satellites.py).
 
 The MPItrampoline in jaxlib loads the library that the environment names at that moment, or none. Under
 ``python -m mpixla.distributed`` the environment names ours. The process is not restarted for that: MPI would end it.
@@ -8,16 +8,9 @@ import importlib.metadata
 import os
 import subprocess
 import sys
-from pathlib import Path
 
-from . import tested
-
-
-def own_file(name: str) -> Path:
-    """Return a file that the build has put into the package, which after ``pip install -e`` has two folders."""
-    files = [Path(folder, name) for folder in sys.modules[__package__.partition(".")[0]].__path__]
-    return next((file for file in files if file.exists()), files[0])
-
+from ..base import tested
+from ..base.files import own_file
 
 LIBRARY = own_file("libmpixla_trampoline.so")
 LAUNCHER = "mpixla.distributed"
@@ -32,30 +25,14 @@ why_not = (
 )
 
 
-def module_run() -> tuple[str, list[str]] | None:
-    """Return the module of ``-m`` whose package Python is importing, and Python's options before it; else None.
-
-    Until Python has found the module, ``sys.argv`` is ``-m`` and the words after the module, for example of
-    ``-X dev -um mpixla run -n 4``.
-    """
-    words = sys.orig_argv[: len(sys.orig_argv) + 1 - len(sys.argv)]
-    if sys.argv[:1] != ["-m"] or len(words) < 2:
-        return None
-    *options, module = words
-    if module.startswith("-"):  # in one word: -ummpixla
-        flags, _, module = module.partition("m")
-    else:
-        flags = options.pop().removesuffix("m")
-    return module, [*options[1:], *([flags] if flags != "-" else [])]
-
-
 def forget_variables() -> None:
     """Remove the variables from the environment, so that child processes load jaxlib as usual."""
     for name in _VARIABLES:
         os.environ.pop(name, None)
 
 
-def _prepare() -> None:
+def prepare() -> None:
+    """Have jaxlib load our library, unless it is loaded already, or is a version that does not take the library."""
     global why_not
     if "jaxlib._jax" in sys.modules:
         why_not = "jaxlib was loaded before it (by a .pth file or sitecustomize?), and looks for MPI when it is loaded"
@@ -84,8 +61,3 @@ def _try_loading(version: str) -> str:
         f"jaxlib {version} does not take the library by which mpixla gives it MPI: {said}. Install one of jaxlib "
         f"{', '.join(tested.JAX)}, or run without {LAUNCHER} (then JAX uses gloo)"
     )
-
-
-# True while Python imports this package in order to find the module of -m.
-if (_run := module_run()) and _run[0] == LAUNCHER:
-    _prepare()

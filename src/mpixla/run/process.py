@@ -10,12 +10,10 @@ import sys
 import threading
 from typing import NoReturn
 
+from mpi4py import MPI
+
 from ..base import alike, settings, started
-from ..mpi import native
-from ..mpi.abort import exit_at_once
-from ..mpi.comm import own_comm
-from ..mpi.mpi import MPI
-from .exit import can_abort, end_job, printed_by
+from ..extend import can_abort, check, end_job, exit_at_once, lib, own_comm, printed_by
 
 _previous_hook = threading.excepthook
 
@@ -32,7 +30,7 @@ def install() -> None:
         _share_file()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         may_abort = aborts and MPI.Query_thread() == MPI.THREAD_MULTIPLE
-        native.check(native.lib.mpixla_interrupt_watch(may_abort))
+        check(lib.mpixla_interrupt_watch(may_abort))
 
 
 def _share_file() -> None:

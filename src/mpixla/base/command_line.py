@@ -1,0 +1,54 @@
+"""Parts of command lines, for which neither MPI nor JAX is needed."""
+
+import argparse
+import sys
+from contextlib import suppress
+
+# The options for the number of ranks.
+RANKS = ("-n", "-np", "--ranks")
+
+
+def positive(text: str) -> int:
+    """Return a positive integer, for argparse."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"it must be a whole number, at least 1, but is '{text}'.")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """Return a time in seconds greater than 0, for argparse."""
+    with suppress(ValueError):
+        if 0 < (number := float(text)) < 1e9:
+            return number
+    raise argparse.ArgumentTypeError(f"it must be a number of seconds greater than 0, but is '{text}'.")
+
+
+def is_kind(word: str) -> bool:
+    """Return whether a word is ``-m`` or ``-c``, which may have their value in the same word."""
+    return word[:2] in ("-m", "-c")
+
+
+def program_of(words: list[str]) -> list[str]:
+    """Return the program at the head of a command line, without ``--`` and with ``-mmodule`` split; [] for none."""
+    program = words[words[:1] == ["--"] :]
+    if program and is_kind(program[0]):
+        program[:1] = filter(None, (program[0][:2], program[0][2:]))
+        return program if len(program) > 1 else []
+    return program if program and not program[0].startswith("-") else []
+
+
+def module_run() -> tuple[str, list[str]] | None:
+    """Return the module of ``-m`` whose package Python is importing, and Python's options before it; else None.
+
+    Until Python has found the module, ``sys.argv`` is ``-m`` and the words after the module, for example of
+    ``-X dev -um mpixla run -n 4``.
+    """
+    words = sys.orig_argv[: len(sys.orig_argv) + 1 - len(sys.argv)]
+    if sys.argv[:1] != ["-m"] or len(words) < 2:
+        return None
+    *options, module = words
+    if module.startswith("-"):  # in one word: -ummpixla
+        flags, _, module = module.partition("m")
+    else:
+        flags = options.pop().removesuffix("m")
+    return module, [*options[1:], *([flags] if flags != "-" else [])]

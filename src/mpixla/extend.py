@@ -1,0 +1,48 @@
+"""The names that packages beside mpixla need in addition to its public ones; as in jax.extend, they may change.
+
+run, compat, distributed, trace and tools use mpixla by these, by its public names and by ``base/`` alone
+(tests/launch/test_layers.py).
+"""
+
+from .checks.exit import can_abort, end_job, printed_by, when_done
+from .core.rules import with_batch_at
+from .jaxprs.spmd import Primitive
+from .mpi import gpu
+from .mpi.abort import abort, exit_at_once
+from .mpi.arrival import limited, running
+from .mpi.comm import comm_of, own_comm
+from .mpi.command_line import Parser, print_and_exit, while_read
+from .mpi.hosts import has_several, host_of_each
+from .mpi.mpi import wrong_launcher
+from .mpi.native import check, lib
+from .ops.arguments import ranks_left_to_calls
+from .patches import installed, require
+from .satellites import own_process
+
+__all__ = [
+    "Parser",
+    "Primitive",
+    "abort",
+    "can_abort",
+    "check",
+    "comm_of",
+    "end_job",
+    "exit_at_once",
+    "gpu",
+    "has_several",
+    "host_of_each",
+    "installed",
+    "lib",
+    "limited",
+    "own_comm",
+    "own_process",
+    "print_and_exit",
+    "printed_by",
+    "ranks_left_to_calls",
+    "require",
+    "running",
+    "when_done",
+    "while_read",
+    "with_batch_at",
+    "wrong_launcher",
+]
