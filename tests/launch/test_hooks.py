@@ -263,7 +263,7 @@ assert [compiled(X) for _ in range(2)] == [None, None]
 import tempfile
 from mpixla.core import primitive
 jax.config.update("jax_compilation_cache_dir", tempfile.mkdtemp())
-primitive.before_sharded()
+primitive.keep_from_cache()
 """,
     "checkpoints": """
 @jax.checkpoint

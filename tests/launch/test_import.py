@@ -16,6 +16,7 @@ import mpixla
 import pages
 from jobs import ROOT, alone
 from mpixla.base import files, host_lock, settings
+from mpixla.base.state import state
 from mpixla.checks import agreement
 from mpixla.mpi import arrival, native
 
@@ -278,7 +279,7 @@ def test_ranks_agree_by_one_exchange(monkeypatch):
     def part(wish):
         return lambda: wish, began.append
 
-    monkeypatch.setattr(settings, "reports", False)
+    monkeypatch.setattr(state, "reports", False)
     monkeypatch.setattr(agreement, "_PARTS", (part("some"), part(0.5)))
     monkeypatch.setattr(agreement, "own_comm", Comm)
     for variable in (settings.CHECK, settings.TIMEOUT, settings.TRACE):
@@ -286,7 +287,7 @@ def test_ranks_agree_by_one_exchange(monkeypatch):
     agreement.settle()
     assert sent == [[False, "some", 0.5]]
     assert began == [("some", "more"), (0.5, None)]
-    assert settings.reports is True
+    assert state.reports is True
 
 
 OTHER_ON_RANK_1 = """

@@ -105,6 +105,27 @@ def test_nothing_uses_what_is_above():
     assert sum(map(len, USES.values())) > 200
 
 
+def assigned(file: str) -> Iterator[str]:
+    """Assignments to variables of other modules of the package."""
+    tree = ast.parse((ROOT / file).read_text())
+    modules = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith("mpixla"))
+        for alias in node.names
+        if list((ROOT / PACKAGE).glob(f"**/{alias.name}.py")) and alias.name != "state"
+    }
+    stored = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)]
+    for node in stored:
+        if isinstance(node.value, ast.Name) and node.value.id in modules:
+            yield f"{file}:{node.lineno}: {ast.unparse(node)}"
+
+
+def test_no_module_sets_variables_of_another():
+    """What modules share is in base/state.py: `from ..base.state import state`."""
+    assert [found for file in FILES if file.endswith(".py") for found in assigned(file)] == []
+
+
 # Packages that use mpixla, and without which it works. What they use of it: public names, extend.py, and base/.
 SATELLITES = ("run", "compat", "distributed", "trace", "tools")
 COMMANDS = f"{PACKAGE}/__main__.py"  # the command line, which is that of the satellites

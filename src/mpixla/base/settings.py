@@ -31,13 +31,6 @@ def aborts_job() -> bool:
     return is_on("MPIXLA_ABORT", otherwise=True)
 
 
-# True if any rank asks for reports about calls of several ranks (agreement.py sets it).
-reports = False
-
-# True if ranks compare all calls, with their shapes and leaves (agreement.py sets it).
-compares_all = False
-
-
 def asks_for_reports() -> bool:
     """Return whether this rank's environment asks for checks, a time limit or a trace."""
     return any(map(is_on, (CHECK, TIMEOUT, TRACE)))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..base import settings
+from ..base.state import state
 from ..mpi import gpu, hosts, native
 from ..mpi.arrival import limited
 from ..mpi.comm import channel_of_reports, comm_of, own_comm
@@ -50,7 +51,7 @@ def _begin_checks(modes: Sequence[str | None]) -> None:
     if mode and mode != "off":
         native.check(native.lib.mpixla_check_set(mode.encode(), channel_of_reports()))
         native.check(native.lib.mpixla_check_own_set(comm_of(None).id))
-        settings.compares_all = mode != "first"
+        state.compares_all = mode != "first"
 
 
 def _wish_local() -> bool:
@@ -105,6 +106,6 @@ def settle() -> None:
     """Exchange the wishes of all ranks, and begin each part, which raises if it cannot. All ranks must call it."""
     mine = [settings.asks_for_reports(), *(wish() for wish, _ in _PARTS)]
     reports, *wishes = zip(*own_comm().allgather(mine), strict=True)
-    settings.reports = any(reports)
+    state.reports = any(reports)
     for (_, begin), of_all in zip(_PARTS, wishes, strict=True):
         begin(of_all)

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from ..base import alike, settings, speaker
 from ..base.program import status_of
 from ..base.required import jax_has_started
+from ..base.state import state
 from ..mpi import abort, native, output
 from ..mpi.abort import exit_at_once
 from ..mpi.comm import others_may_wait
@@ -58,7 +59,7 @@ def _begin_fork() -> None:
     global _aborts
     _aborts = False
     native.lib.mpixla_forked()
-    native.is_forked = True
+    state.is_forked = True
     atexit.register(_end_fork, getattr(sys, "last_value", None))
 
 
@@ -177,10 +178,6 @@ def note_exception(text: str) -> None:
         native.lib.mpixla_failures_seen(text.encode(errors="replace"))
 
 
-# Drops JAX's tokens of failed programs (set by patches/tokens.py).
-forget_failures: Callable[[], None] | None = None
-
-
 def _wait_for_programs() -> bool:
     """Wait for all programs that this process has dispatched; return False if a GPU has failed."""
     # A failure becomes an exception here even if the program has seen it before: the C library knows whether it has.
@@ -189,8 +186,8 @@ def _wait_for_programs() -> bool:
         jax.block_until_ready(jax.jit(jnp.negative)(jnp.zeros(())))
         jax.effects_barrier()
     except Exception:
-        if forget_failures is not None:
-            forget_failures()
+        if state.tokens is not None:
+            state.tokens()
     # The user's threads have orders of their own; their programs may still be inside MPI.
     while native.lib.mpixla_calls_in_flight():
         time.sleep(0.001)

@@ -20,14 +20,14 @@ from typing import Any, NamedTuple
 
 import jax
 
-from ..base import settings
 from ..base.required import is_user_filename, register_exclusion
+from ..base.state import state
 from ..mpi import native
 
 # Eager calls of one kind share a program, which takes its site from the thread that runs it. If the operands are not
 # ready, XLA runs it in another thread, where the site is not known. So a thread's first calls, which are compared
 # between the ranks, wait for their operands; and if a rank asks for reports, each line has a program of its own
-# (`settings.reports`).
+# (`state.reports`).
 _OF_THREAD = -1  # the value in include/mpixla.h
 _first_calls = native.lib.mpixla_check_first_calls()
 # The size of the caches of files and lines. Each cell of a notebook is a file.
@@ -64,7 +64,7 @@ def part(text: str) -> Iterator[None]:
 @contextlib.contextmanager
 def shared(is_eager: bool) -> Iterator[None]:
     """Mark programs that are lowered in the body as eager calls, whose program other lines share."""
-    before, _part.is_eager = _part.is_eager, is_eager and not settings.reports
+    before, _part.is_eager = _part.is_eager, is_eager and not state.reports
     try:
         yield
     finally:

@@ -11,8 +11,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..base import settings
 from ..base.required import trace_state_clean
+from ..base.state import state
 from ..base.words import refuse_without_hook
 from ..checks import sites
 from ..jaxprs.spmd import Primitive
@@ -55,7 +55,7 @@ _programs = Recent[Callable[..., Any]]()
 def _program(primitive: Primitive, params: Params) -> Callable[..., Any]:
     # A program contains the call site that compiled it and the description of packed leaves. So with reports each call
     # site has programs of its own.
-    key = primitive, params, sites.of_caller() if settings.reports else sites.packed_of_caller()
+    key = primitive, params, sites.of_caller() if state.reports else sites.packed_of_caller()
     return _programs.use(key) or _programs.add(key, _compiled(primitive, params))
 
 
@@ -85,7 +85,7 @@ def call_eagerly(primitive: Primitive, *operands: Any, **params: Any) -> list[An
         status.fill(np.asarray(content).tobytes())
         return results
     if nan.refuses_calls():
-        if nan.search is None:
+        if state.nan is None:
             refused = (
                 f"{primitive.name} is called outside of a compiled program while jax_debug_nans or jax_debug_infs is "
                 "set. JAX makes such calls again on one rank to find a NaN, and mpixla cannot tell which"

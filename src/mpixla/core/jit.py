@@ -12,6 +12,7 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, overload
 import jax
 
 from ..base.required import trace_state_clean
+from ..base.state import state
 from ..jaxprs.effect import ordered
 from ..jaxprs.rewrite import evaluate
 from .seal import computes, sealed_p
@@ -79,9 +80,6 @@ class _Silent(NamedTuple):
     done: Any
 
 
-seals_itself = True  # False where patches/sealing.py seals programs
-
-
 def _seal(plain: Any, args: Any, kwargs: Any) -> Any:
     """Return the result of ``plain`` within a jit, sealed if it communicates; a ``_Silent`` if without a result."""
     traced = plain.trace(*args, **kwargs)
@@ -89,7 +87,7 @@ def _seal(plain: Any, args: Any, kwargs: Any) -> Any:
     operands = [x for x in jax.tree.leaves((args, kwargs)) if isinstance(x, jax.core.Tracer)]
     has_result = computes(jaxpr)
     has_refs = any(hasattr(e, "input") or hasattr(e, "input_index") for e in jaxpr.effects)  # jax.Ref's effects
-    if ordered not in jaxpr.effects or (has_result and not seals_itself) or has_refs:
+    if ordered not in jaxpr.effects or (has_result and state.sealing) or has_refs:
         return jax.tree.unflatten(tree, evaluate(jaxpr, *operands))
     given = {id(v): x for v, x in zip(jaxpr.jaxpr.invars, operands, strict=True)}
     *results, done = sealed_p.bind(*operands, jaxpr=jaxpr, is_eager=False)

@@ -5,19 +5,19 @@ from typing import Any
 
 import jax
 
-search: Any = None  # the code object of JAX's function that searches; None if patches/nan.py is off
+from ..base.state import state
 
 
 def refuses_calls() -> bool:
     """Return True if an eager call would be part of such a search, in which the other ranks do not take part.
 
-    Without ``search`` that is unknown: then True whenever JAX is set to look for NaNs or infinities.
+    Without the hook that is unknown: then True whenever JAX is set to look for NaNs or infinities.
     """
     if not (jax.config.jax_debug_nans or jax.config.jax_debug_infs):  # type: ignore[attr-defined]
         return False
-    if search is None:
+    if state.nan is None:
         return True
     frame: Any = sys._getframe(1)
-    while frame is not None and frame.f_code is not search:
+    while frame is not None and frame.f_code is not state.nan:
         frame = frame.f_back
     return frame is not None

@@ -15,6 +15,7 @@ from jax.core import ShapedArray
 from jax.interpreters import mlir
 
 from ..base import jax_settings
+from ..base.state import state
 from ..base.words import kind_of, refuse_without_hook
 from ..checks import sites
 from ..jaxprs.effect import HiddenCommunicationError, ordered, token_aval
@@ -163,8 +164,8 @@ def _call_handler(
     jax_settings.refuse_late()
     refuse_symbolic([*ctx.avals_in, *ctx.avals_out], row.name)
     _prepare_for_devices(row, ctx.module_context)
-    if ctx.module_context.lowering_parameters.for_export:
-        before_export()
+    if state.refusals is not None and ctx.module_context.lowering_parameters.for_export:
+        state.refusals()
     gpu.settle()
     inner = ctx.replace(
         avals_in=[*(ctx.avals_in[i] for i in passed), token_aval()],
@@ -214,7 +215,7 @@ def row_major(ctx: Any, aval: ShapedArray, value: Any) -> Any:
 
 
 def _prepare_for_devices(row: native.Op, module: Any) -> None:
-    """Refuse a program for several devices unless each is in a process of its own; call ``before_sharded`` if so."""
+    """Refuse a program for several devices unless each is in a process of its own."""
     context = module.axis_context
     mesh = getattr(context, "mesh", None)
     devices = _device_count(module)
@@ -237,7 +238,7 @@ def _prepare_for_devices(row: native.Op, module: Any) -> None:
             f"{row.name} was used in a program that is sharded over {devices} processes, outside of jax.shard_map, "
             "where it is not said what each process has. Use it inside jax.shard_map over all axes of the mesh."
         )
-    before_sharded()
+    keep_from_cache()
 
 
 def _way_out_of_mesh(devices: int) -> str:
@@ -250,19 +251,13 @@ def _way_out_of_mesh(devices: int) -> str:
     )
 
 
-def refuse_cache() -> None:
-    """Raise NotImplementedError for a sharded program if JAX's compilation cache is on, where jaxlib would crash."""
-    if jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
+def keep_from_cache() -> None:
+    """Keep a sharded program out of JAX's compilation cache, where jaxlib would crash; refuse it without the hook."""
+    if state.cache is not None:
+        state.cache()
+    elif jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
         refused = "a sharded program that communicates cannot be kept in JAX's compilation cache"
         raise NotImplementedError(refuse_without_hook("cache", refused, "Unset JAX_COMPILATION_CACHE_DIR."))
-
-
-def leave_to_jax() -> None:
-    """Do nothing: JAX refuses the export of a program that communicates."""
-
-
-before_export: Callable[[], None] = leave_to_jax  # patches/refusals.py refuses it with advice
-before_sharded: Callable[[], None] = refuse_cache  # patches/cache.py keeps such programs out of it
 
 
 def _device_count(module: Any) -> int:

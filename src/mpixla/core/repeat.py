@@ -16,8 +16,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import jax
 import numpy as np
 
-from ..base import settings
 from ..base.required import trace_state_clean
+from ..base.state import state
 from ..checks import sites
 from ..mpi import native
 from ..mpi.comm import Comm, Reduction, Shift, is_default, refuse_in_fork, when_freed
@@ -137,7 +137,7 @@ def remembers(arguments: int) -> Callable[[F], F]:
         def key_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
             if len(args) < arguments or not trace_state_clean() or refuses_calls():
                 return None
-            key: list[Any] = [sites.of_caller()] if settings.reports else []
+            key: list[Any] = [sites.of_caller()] if state.reports else []
             for x in args[:arguments]:
                 if not isinstance(x, jax.Array):
                     return None

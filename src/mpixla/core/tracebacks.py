@@ -2,21 +2,18 @@
 
 import functools
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
 import jax
 
 from ..base.required import trace_state_clean
-
-# The function that removes mpixla's frames from a traceback; None if patches/frames.py is off.
-filtered: Callable[[TracebackType | None], TracebackType | None] | None = None
+from ..base.state import state
 
 
 def hide_own_frames(e: Exception) -> None:
     """End the traceback of an eager call at the user's line, as JAX does for traced functions."""
-    if filtered and trace_state_clean() and jax.config.jax_traceback_filtering != "off":  # type: ignore[attr-defined]
-        e.__traceback__ = filtered(e.__traceback__)
+    if state.frames and trace_state_clean() and jax.config.jax_traceback_filtering != "off":  # type: ignore[attr-defined]
+        e.__traceback__ = state.frames(e.__traceback__)
 
 
 def explain(e: Exception, name: str, arguments: dict[str, Any]) -> None:

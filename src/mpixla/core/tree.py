@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..base import settings
+from ..base.state import state
 from ..checks import sites
 from ..mpi.comm import Comm, comm_of
 from .pack import pack, unpack
@@ -182,7 +182,7 @@ def moves(arguments: int = 1, *, keys: bool = False, collect: Collect = Plan.tre
                 )
             plan = plan_of_each(structure, leaves)
             parts = [f"leaf {i + 1} of {len(leaves)}" for i in range(len(leaves))]
-            if settings.compares_all:
+            if state.compares_all:
                 names_of_leaves = _names_of(trees[-1])
                 parts = [sites.of_packed(part, [name]) for part, name in zip(parts, names_of_leaves, strict=True)]
             results = []
@@ -209,7 +209,7 @@ def _key_text(key: Any) -> str:
 def _part(x: Any, data: Sequence[jax.Array], places: Sequence[int]) -> str:
     """Return a description of the leaves that are packed together: sizes; if all is compared, names and shapes."""
     said = f"{len(places)} of {len(data)} leaves, {data[places[0]].dtype.name}"
-    if settings.compares_all:
+    if state.compares_all:
         names, shapes = _names_of(x), [tuple(n for n in y.shape if n != 1) for y in data]  # as the C library compares
         return sites.of_packed(said, [f"{names[i]} {shapes[i]}" for i in places])
     if len(places) == 1:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from ..base.state import state
 from ..base.words import kind_of
 from . import arrival, native
 from .mpi import MPI
@@ -282,7 +283,7 @@ def comm_of(comm: Any) -> Comm:
 
 def refuse_in_fork() -> None:
     """Raise ValueError in a forked process, before a call of JAX waits for threads that the fork does not have."""
-    if native.is_forked:
+    if state.is_forked:
         comm_of(None)
 
 

@@ -156,7 +156,6 @@ def grant(function: Callable[[], None]) -> Any:
 
 lib = _load()
 WISH_STACKS, WISH_FLUSH, WISH_FLUSH_OWN = range(3)  # mpixla_wish
-is_forked = False  # True in a process that was forked from one that runs MPI (checks/exit.py)
 # Signatures; functions that take only ints and return an int or nothing need none.
 for _name, _result, _arguments in (
     ("mpixla_start", c_int, [c_void_p]),

@@ -7,7 +7,7 @@ import functools
 from typing import Any
 
 from ..base.patching import need, replace
-from ..core import primitive
+from ..base.state import state
 
 LOST = "Sharded programs that communicate are refused where JAX keeps compiled programs (JAX_COMPILATION_CACHE_DIR)."
 _WRITE = "jax._src.compiler:_cache_write", "cache_key", "compile_time_secs", "module_name", "backend", "executable"
@@ -16,7 +16,7 @@ _WRITE = "jax._src.compiler:_cache_write", "cache_key", "compile_time_secs", "mo
 def install() -> None:
     """Let sharded programs that take tokens be compiled, and keep them from being written to the cache."""
     need(*_WRITE)
-    primitive.before_sharded = _replace
+    state.cache = _replace
 
 
 @functools.cache

@@ -4,8 +4,8 @@ import functools
 from typing import Any
 
 from ..base.patching import UnfitError, need, replace
+from ..base.state import state
 from ..base.words import kind_of
-from ..core import primitive
 from ..mpi import native
 from ..mpi.comm import reduction_of
 from ..mpi.mpi import MPI
@@ -17,7 +17,7 @@ def install() -> None:
     """Register refusals for MPI's types where JAX looks up the abstract value of an argument, and explain exports."""
     types = need("jax._src.core:pytype_aval_mappings")
     types.update(dict.fromkeys((MPI.Op, MPI.Comm, MPI.Status), _refuse_argument))
-    primitive.before_export = _explain_exports
+    state.refusals = _explain_exports
 
 
 def _refuse_argument(x: Any) -> Any:

@@ -7,7 +7,7 @@ keeps its effect, for the process that loads it.
 from typing import Any
 
 from ..base.patching import need, replace
-from ..core import jit
+from ..base.state import state
 from ..core.seal import seal
 from ..jaxprs.effect import ordered
 
@@ -31,4 +31,4 @@ def install() -> None:
                 jaxpr = sealed
         return lower(jaxpr, name, backend, constants, *args, **options)
 
-    jit.seals_itself = False
+    state.sealing = True
