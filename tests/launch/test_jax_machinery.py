@@ -214,6 +214,27 @@ def test_next_checkpoint():
         jax.config.update("jax_remat3", False)
 
 
+def test_next_scan():
+    """It keeps calls in place, and has no reverse mode yet: once it has one, that needs a rule of its own."""
+    jax.config.update("jax_scan3", True)
+    try:
+
+        def total(x):
+            def body(a, _):
+                return a * mpixla.allreduce(jnp.ones(3), op=MPI.SUM), None
+
+            return jax.lax.scan(body, x, None, length=3)[0].sum()
+
+        before, _, looped = str(jax.make_jaxpr(total)(jnp.ones(3))).partition("Scan3[")
+        assert "allreduce[" in looped
+        assert "allreduce[" not in before
+        assert float(jax.jit(total)(jnp.ones(3))) == 3
+        with pytest.raises(NotImplementedError, match="Scan3.*must implement `vjp_fwd`"):
+            jax.grad(total)(jnp.ones(3))
+    finally:
+        jax.config.update("jax_scan3", False)
+
+
 def test_jaxprs_are_for_reading():
     """Communicators by their names, MPI's special values by theirs, and no attribute that says nothing."""
     comm = MPI.COMM_WORLD.Clone()

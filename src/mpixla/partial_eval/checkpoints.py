@@ -1,6 +1,9 @@
 """Rules in place of JAX's by which calls in checkpoints and branches are made once, in the program's order.
 
 keep.py describes JAX's own treatment. The rules do not change programs that do not communicate.
+
+The rules of ``custom_partial_eval_rules`` work with a ``JaxprTrace``, its tracers and their recipes. A linearization
+without these (``lin`` of the next jax.checkpoint is one, see remat3.py) breaks this hook.
 """
 
 import functools

@@ -1,6 +1,7 @@
 """Refusal of the derivative of a checkpoint that communicates, under JAX's next implementation (``jax_remat3``).
 
-That implementation repeats calls in the backward pass, and drops calls whose result a rank does not use.
+That implementation repeats calls in the backward pass, and drops calls whose result a rank does not use. Once it is
+JAX's default, this refusal has to become a rule (test_next_checkpoint of tests/launch/test_jax_machinery.py).
 """
 
 from typing import Any

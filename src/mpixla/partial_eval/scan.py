@@ -2,6 +2,9 @@
 
 JAX hoists loop-invariant equations out of a ``scan``, such as a receive with a constant template, although they have an
 effect, and computes them once. The other rank sends once in each iteration.
+
+JAX's next scan (``jax_scan3``, a primitive with methods for its derivatives) breaks this hook: it does not call the
+function that is replaced here. It has no reverse mode yet (test_next_scan of tests/launch/test_jax_machinery.py).
 """
 
 import functools

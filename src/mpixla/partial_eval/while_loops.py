@@ -1,4 +1,8 @@
-"""Rules for batches, checkpoints and reverse mode of while loops that communicate (loops.py)."""
+"""Rules for batches, checkpoints and reverse mode of while loops that communicate (loops.py).
+
+A while loop that becomes a primitive with methods of its own, as JAX's next scan is, breaks this hook: the registries
+then have no rules of ``while_p``, and the refusals take their place.
+"""
 
 import functools
 from collections.abc import Callable
