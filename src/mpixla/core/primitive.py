@@ -23,7 +23,7 @@ from ..jaxprs.spmd import Primitive, is_spread, strong, tracked_axes
 from ..mpi import gpu, native
 from ..mpi.comm import Comm, refuse_in_fork
 from ..mpi.mpi import MPI
-from ..partial_eval.keep import register_no_hoist_rule
+from ..partial_eval.checkpoints import register_no_hoist_rule
 from .eager import call_eagerly
 from .helper import attributes_of
 from .rank import own_rank

@@ -18,7 +18,7 @@ from ..core.values import details
 from ..jaxprs.effect import ordered
 from ..jaxprs.rewrite import Rewriting, as_call, jaxprs_in
 from ..mpi.comm import Comm
-from ..partial_eval.loops import make_loop_decided_before
+from ..partial_eval.while_loops import make_loop_decided_before
 from .replicated import CHECKED, TOLD, compare
 
 COMPARISONS = ("eq", "ge", "gt", "le", "lt", "ne")
@@ -62,7 +62,7 @@ def _with_check(eqn: Any, comms: tuple[Comm, ...]) -> Any:
 
     # The check gets the source line of the loop.
     with user_context(eqn.source_info.traceback, name_stack=eqn.source_info.name_stack), eqn.ctx.manager:
-        if cond.out_avals[0].shape:  # a batch of loops (partial_eval/loops.py)
+        if cond.out_avals[0].shape:  # a batch of loops (partial_eval/while_loops.py)
             loop = make_loop_decided_before(eqn.params, condition)
             return as_call(eqn, jax.make_jaxpr(loop)(*(atom.aval for atom in eqn.invars)))
         checked = jax.make_jaxpr(condition)(*cond.in_avals)
