@@ -31,7 +31,6 @@ LOST = (
 )
 _REMAT = "jax._src.ad_checkpoint:remat_p"
 
-
 _loop = threading.local()  # `depth`: how many rules that hoist equations out of a scan are running
 
 
