@@ -6,7 +6,22 @@ Importing mpixla imports one of them only here, and only if the command line or 
 import sys
 from importlib import import_module
 
-from .base.command_line import module_run
+
+def module_run() -> tuple[str, list[str]] | None:
+    """Return the module of ``-m`` whose package Python is importing, and Python's options before it; else None.
+
+    Until Python has found the module, ``sys.argv`` is ``-m`` and the words after the module, for example of
+    ``-X dev -um mpixla run -n 4``.
+    """
+    words = sys.orig_argv[: len(sys.orig_argv) + 1 - len(sys.argv)]
+    if sys.argv[:1] != ["-m"] or len(words) < 2:
+        return None
+    *options, module = words
+    if module.startswith("-"):  # in one word: -ummpixla
+        flags, _, module = module.partition("m")
+    else:
+        flags = options.pop().removesuffix("m")
+    return module, [*options[1:], *([flags] if flags != "-" else [])]
 
 
 def own_process() -> None:

@@ -11,10 +11,10 @@ import jaxlib
 import pytest
 
 from jobs import all_ended, alone, start, together
-from mpixla.base.command_line import module_run
 from mpixla.distributed import _trampoline
 from mpixla.distributed._cliques import refuse_where_mpi_cannot
 from mpixla.distributed._collectives import collectives_of
+from mpixla.satellites import module_run
 
 ROOT = Path(__file__).parents[2]
 # How many processes: with more, what the tests of two say is seldom different.

@@ -1,7 +1,6 @@
 """Parts of command lines, for which neither MPI nor JAX is needed."""
 
 import argparse
-import sys
 from contextlib import suppress
 
 # The options for the number of ranks.
@@ -35,20 +34,3 @@ def program_of(words: list[str]) -> list[str]:
         program[:1] = filter(None, (program[0][:2], program[0][2:]))
         return program if len(program) > 1 else []
     return program if program and not program[0].startswith("-") else []
-
-
-def module_run() -> tuple[str, list[str]] | None:
-    """Return the module of ``-m`` whose package Python is importing, and Python's options before it; else None.
-
-    Until Python has found the module, ``sys.argv`` is ``-m`` and the words after the module, for example of
-    ``-X dev -um mpixla run -n 4``.
-    """
-    words = sys.orig_argv[: len(sys.orig_argv) + 1 - len(sys.argv)]
-    if sys.argv[:1] != ["-m"] or len(words) < 2:
-        return None
-    *options, module = words
-    if module.startswith("-"):  # in one word: -ummpixla
-        flags, _, module = module.partition("m")
-    else:
-        flags = options.pop().removesuffix("m")
-    return module, [*options[1:], *([flags] if flags != "-" else [])]
