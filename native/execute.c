@@ -38,13 +38,13 @@ static ffi_error *execute_refuse(const ffi_call_frame *call, int64_t site) {
 
 /* Returns the way out of an MPI error of this class, to stand behind MPI's text; "" if there is none to name. */
 static const char *execute_loss_advice(const frame *f, int class, comm_entry **lost) {
-    *lost = loss_is(class) ? f->started ? f->started->communicator : f->facts.communicator : NULL;
+    *lost = loss_is_error(class) ? f->started ? f->started->communicator : f->facts.communicator : NULL;
     if (!*lost && class == mpi_get()->facts.err_truncate)
         return ". The message is longer than the template of its receive. With --check (MPIXLA_CHECK=1) the error "
                "names "
                "the lines of both";
     if (!*lost) return "";
-    loss_spread(*lost);
+    loss_derived_revoke(*lost);
     return ". A process of this communicator has died, or another rank has revoked it because one has: go on without "
            "it by comm.Revoke() and comm.Shrink(), as docs/trouble.md shows";
 }

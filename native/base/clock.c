@@ -17,9 +17,9 @@ void clock_sleep(int milliseconds) {
     nanosleep(&t, NULL);
 }
 
-void clock_between(int looks) {
+void clock_backoff(int polls) {
     enum { AT_ONCE = 2000 };
-    if (looks < AT_ONCE)
+    if (polls < AT_ONCE)
         (void)sched_yield();
     else
         clock_sleep(1);

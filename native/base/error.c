@@ -8,6 +8,7 @@
 
 static _Thread_local char sentence[ERROR_BYTES];
 
+/* Sets the thread's sentence about a failure, by printf's format; returns REFUSED. */
 int error_set(const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);

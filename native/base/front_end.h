@@ -6,17 +6,17 @@
 #include "mpixla.h"
 
 /* Returns whether the front end has registered a function for this wish. */
-int front_end_has(mpixla_wish wish);
+int front_end_is_set(mpixla_wish wish);
 
-/* Requests a call of the function, and does not wait for it. Does nothing without a function, or where no thread can be
- * started. */
-void front_end_want(mpixla_wish wish);
+/* Requests a call of the front end's function for this wish, and does not wait for it. Does nothing without a function,
+ * or where no thread can be started. */
+void front_end_request(mpixla_wish wish);
 
-/* Requests a call of the function, and waits at most so many milliseconds. Returns whether the function has returned by
- * then. */
-int front_end_ask(mpixla_wish wish, int milliseconds);
+/* Requests a call of the front end's function for this wish, and waits at most so many milliseconds. Returns whether
+ * the function has returned by then. */
+int front_end_request_and_wait(mpixla_wish wish, int milliseconds);
 
-/* Unregisters the function, and wakes all threads that wait for it. A call under way goes on. */
-void front_end_forget(mpixla_wish wish);
+/* Unregisters the function of this wish, and wakes all threads that wait for it. A call under way goes on. */
+void front_end_unset(mpixla_wish wish);
 
 #endif

@@ -19,7 +19,7 @@ void *list_find(list *l, int64_t number) {
     return number >= 0 && number < count ? list_at(l, number) : NULL;
 }
 
-/* The caller holds the lock `appending`. */
+/* Appends a copy of the item. Returns its number, or REFUSED. The caller holds the lock `appending`. */
 static int64_t list_append_locked(list *l, const void *item) {
     int64_t number = atomic_load(&l->count);
     if (number >= (int64_t)LIST_CHUNK * LIST_CHUNKS)
@@ -42,7 +42,7 @@ int64_t list_append(list *l, const void *item) {
     return number;
 }
 
-int64_t list_number(list *l, const void *item) {
+int64_t list_find_or_append(list *l, const void *item) {
     pthread_mutex_lock(&appending);
     int64_t count = atomic_load(&l->count), number = 0;
     while (number < count && memcmp(list_at(l, number), item, l->item_size) != 0) number++;

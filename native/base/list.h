@@ -25,7 +25,8 @@ void *list_find(list *l, int64_t number);
 /* Appends a copy of the item. Returns the number of the copy, or REFUSED without memory. */
 int64_t list_append(list *l, const void *item);
 
-/* Returns the number of the first item that has the same bytes, and appends a copy if there is none; or REFUSED. */
-int64_t list_number(list *l, const void *item);
+/* Returns the number of the first item with the same bytes; appends a copy if there is none. Returns REFUSED without
+ * memory. */
+int64_t list_find_or_append(list *l, const void *item);
 
 #endif

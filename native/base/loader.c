@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* dlsym's void * becomes a pointer to a function through memory, which ISO C leaves to POSIX. */
 int loader_function(void *library, const char *name, void *place) {
     void *function = dlsym(library, name);
     memcpy(place, &function, sizeof function);

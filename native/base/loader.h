@@ -32,8 +32,8 @@ typedef struct loader {
 /* Adds a file name to try (copied). */
 void loader_add(loader *l, const char *file);
 
-/* Returns the result of `find(number)`, which is called once in a process, with the lock held; NULL with error_set if
- * there is no library. */
+/* Returns the library of `l`: the result of `find(number)`, which is called once in a process, with the lock held.
+ * Returns NULL with error_set if there is no library. */
 const void *loader_get(loader *l, const void *(*find)(int number), int number);
 
 /* Opens the library that the environment variable names, or, where it is not set, the first of `count` files that

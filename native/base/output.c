@@ -25,12 +25,14 @@ void mpixla_output_set(int file) {
     file_for_people = file;
 }
 
+/* Returns the time until `end` (of clock_now) in milliseconds; 0 if it has passed. */
 static int output_milliseconds_until(int64_t end) {
     const int64_t left = (end - clock_now()) / NANOSECONDS;
     return left > 0 ? (int)left : 0;
 }
 
-static void output_write(int file, const char *text, size_t bytes) {
+/* Writes the text to a file descriptor, and gives up after WRITE_MILLISECONDS or at an error. */
+static void output_write_file(int file, const char *text, size_t bytes) {
     const int64_t end = clock_now() + (int64_t)WRITE_MILLISECONDS * NANOSECONDS;
     while (bytes > 0) {
         struct pollfd room = {.fd = file, .events = POLLOUT};
@@ -50,8 +52,8 @@ static void output_write(int file, const char *text, size_t bytes) {
     }
 }
 
-void output_say(const char *text) {
-    output_write(file_for_people, text, strlen(text));
+void output_write(const char *text) {
+    output_write_file(file_for_people, text, strlen(text));
 }
 
 void output_print(const char *format, ...) {
@@ -60,10 +62,10 @@ void output_print(const char *format, ...) {
     va_start(arguments, format);
     (void)vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
-    output_write(STDERR_FILENO, line, strlen(line));
+    output_write_file(STDERR_FILENO, line, strlen(line));
 }
 
-/* Without waiting for a thread that prints. */
+/* Flushes C's standard output, unless another thread is printing. */
 static void output_flush_c(void) {
     if (ftrylockfile(stdout) != 0) return;
     (void)fflush(stdout);
@@ -71,14 +73,14 @@ static void output_flush_c(void) {
 }
 
 void output_flush(int milliseconds) {
-    if (front_end_has(MPIXLA_WISH_FLUSH))
-        (void)front_end_ask(MPIXLA_WISH_FLUSH, milliseconds);
+    if (front_end_is_set(MPIXLA_WISH_FLUSH))
+        (void)front_end_request_and_wait(MPIXLA_WISH_FLUSH, milliseconds);
     else
         output_flush_c();
 }
 
-void output_flush_soon(void) {
-    front_end_want(MPIXLA_WISH_FLUSH_OWN);
+void output_flush_request(void) {
+    front_end_request(MPIXLA_WISH_FLUSH_OWN);
 }
 
 int output_is_stuck(void) {

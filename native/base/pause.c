@@ -7,10 +7,11 @@
 static _Thread_local atomic_int *pauses;
 static _Thread_local int64_t waited, began; /* nanoseconds */
 
-void pause_count_in(atomic_int *place) {
+void pause_counter_set(atomic_int *place) {
     pauses = place;
 }
 
+/* Adds one to the thread's counter, if it has one. */
 static void pause_counter_advance(void) {
     if (pauses) atomic_fetch_add_explicit(pauses, 1, memory_order_relaxed);
 }

@@ -6,8 +6,9 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* Sets the counter of the calling thread: odd inside a marked wait. NULL: waits of this thread are not counted. */
-void pause_count_in(atomic_int *place);
+/* Sets the counter of the calling thread, which is odd inside a marked wait. NULL: waits of this thread are not
+ * counted. */
+void pause_counter_set(atomic_int *place);
 
 /* Begins and ends a marked wait. */
 void pause_begin(void);

@@ -19,7 +19,8 @@ typedef struct process_line {
     int64_t started; /* 0: unknown */
 } process_line;
 
-/* The line is "12 (name) S ...", whose name may have anything in it; the state is field 3, the start field 22. */
+/* Reads state and start time of a process from /proc: zeros if it is gone, or not on Linux. The line is "12 (name) S
+ * ...", whose name may have anything in it; the state is field 3, the start field 22. */
 static process_line process_line_read(int64_t number) {
     enum { STATE_FIELD = 3, START_FIELD = 22 };
     char path[64], line[1024];
@@ -42,7 +43,7 @@ int64_t process_started(int64_t number) {
     return process_line_read(number).started;
 }
 
-/* Numbers depend on one namespace, and times from the start of the system on another. */
+/* Returns a hash of the namespaces of process numbers and of times in which this process lives; 0: unknown. */
 static int64_t process_space(void) {
     struct stat numbers, times;
     if (stat("/proc/self/ns/pid", &numbers) != 0) return 0;
@@ -55,7 +56,7 @@ process_id process_self(void) {
     return (process_id){.number = number, .started = process_started(number), .space = process_space()};
 }
 
-process_state process_look(const process_id *id) {
+process_state process_state_read(const process_id *id) {
     static _Thread_local int64_t here; /* the space of this process */
     if (id->space != 0) {
         if (here == 0) here = process_space();
@@ -81,6 +82,7 @@ static struct {
     int64_t when, used; /* nanoseconds */
 } before, newest;
 
+/* Measures the processor time of this process; at most once a second. */
 void process_measure(void) {
     int64_t now = clock_now();
     if (now - newest.when < 1000000000) return;

@@ -28,7 +28,7 @@ int64_t process_started(int64_t number);
 /* Returns the state of a process. PROCESS_GONE is certain: the number is not in use, is a zombie's, or belongs to a
  * process that started at another time. A process of another space counts as PROCESS_THERE, as does one that cannot be
  * looked at. */
-process_state process_look(const process_id *id);
+process_state process_state_read(const process_id *id);
 
 /* process_percent returns the processor time that this process has used since an earlier process_measure, in per cent
  * of one processor; -1 without such a measurement. The interval is one to two seconds if process_measure is called

@@ -15,6 +15,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t key; /* its only use is that a thread that ends has its memory freed */
 static int no_key;
 
+/* Frees the buffers of a thread that ends. */
 static void scratch_thread_free(void *uses) {
     for (int i = 0; i < SCRATCH_USES; i++) free(((memory *)uses)[i].bytes);
 }

@@ -20,7 +20,7 @@ static void shared_name_make(uint64_t number, char name[NAME_BYTES]) {
     snprintf(name, NAME_BYTES, "/mpixla-%016" PRIx64, number);
 }
 
-uint64_t shared_number(void) {
+uint64_t shared_random_number(void) {
     const char here = 0;
     int64_t mine[] = {clock_now(), (int64_t)(intptr_t)&here, getpid(), 0};
     const int file = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
@@ -31,8 +31,8 @@ uint64_t shared_number(void) {
     return hash_bytes(mine, sizeof mine);
 }
 
-/* Returns whether the pages are there, and enough others are left: those that are not there when they are first written
- * to end the process that writes, which may be MPI's or another program's. macOS swaps. */
+/* Allocates the pages of a part of the file now; returns whether they are there and enough others are left. Without
+ * that, a process which writes to a page that cannot be had is killed. macOS swaps instead. */
 static int shared_pages_reserve(int file, int64_t from, int64_t bytes) {
 #ifdef __APPLE__
     (void)file;
@@ -65,7 +65,7 @@ void shared_close(void *memory, int64_t bytes) {
     (void)munmap(memory, (size_t)bytes);
 }
 
-void shared_forget(uint64_t number) {
+void shared_unlink(uint64_t number) {
     char name[NAME_BYTES];
     shared_name_make(number, name);
     (void)shm_unlink(name);

@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Returns whether the front end has a function that answers stack_ask. */
-int stack_is_answered(void);
+/* Returns whether the front end has registered a function that gives its stacks. */
+int stack_is_available(void);
 
 /* Asks for the stacks, and waits at most so many milliseconds for the answer. Returns whether it came. Then `text`, of
  * `bytes` bytes, has the lines, and `*threads` is the number of threads that may still make a call, as

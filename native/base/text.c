@@ -12,6 +12,7 @@ size_t text_add(char *text, size_t bytes, size_t used, const char *format, ...) 
     return length < 0 ? used : used + (size_t)length;
 }
 
+/* Appends the chosen ranks as a list of ranges: "0, 2 and 5 to 9". */
 size_t text_add_ranks(char *text, size_t bytes, size_t used, const bool *chosen, int64_t ranks) {
     int64_t left = 0;
     int ranges = 0;
@@ -30,7 +31,7 @@ size_t text_add_ranks(char *text, size_t bytes, size_t used, const bool *chosen,
     return used;
 }
 
-/* Returns the length in bytes of the UTF-8 character at `at`; 0 if the bytes there are no character. */
+/* Returns the length in bytes of the UTF-8 character at `at`; 0 if the bytes there are no printable character. */
 static int text_character_bytes(const unsigned char *at) {
     unsigned char first = *at;
     if (first < 0x80) return (first >= 0x20 && first != 0x7f) || first == '\n';
@@ -47,6 +48,7 @@ static int text_character_bytes(const unsigned char *at) {
     return bytes;
 }
 
+/* Replaces bytes that are no printable UTF-8 by question marks, in place. */
 void text_clean(char *text) {
     for (unsigned char *at = (unsigned char *)text; *at;) {
         int bytes = text_character_bytes(at);

@@ -217,7 +217,7 @@ static int frame_waits_for_message(const frame_shape *row) {
 static int frame_comm_resolve(frame *f) {
     const int64_t id = f->attributes[ATTRIBUTE_COMM];
     const int may_be_freed = frame_waits_for_message(f->facts.row) && comm_state_check() == 0;
-    f->facts.communicator = may_be_freed ? comm_look(id) : NULL;
+    f->facts.communicator = may_be_freed ? comm_find_any(id) : NULL;
     if (!f->facts.communicator) f->facts.communicator = comm_find(id);
     if (!f->facts.communicator) return REFUSED;
     f->comm = f->facts.communicator->handle;
@@ -666,7 +666,7 @@ static int frame_read_all(frame *f, const frame_shape *shape, const ffi_call_fra
     frame_from_resolve(f, mpi);
     int large = f->n > mpi->count_limit;
     f->mpi = large ? mpi->large : mpi->small;
-    if (frame_has(f, ATTRIBUTE_SOURCE)) f->expects = dtype_receive(f->recv.dtype, f->recv.count, mpi_most_bytes(mpi));
+    if (frame_has(f, ATTRIBUTE_SOURCE)) f->expects = dtype_receive(f->recv.dtype, f->recv.count, mpi_bytes_limit(mpi));
     return frame_has_rows(f) ? frame_parts_fill(f, large) : 0;
 }
 

@@ -411,7 +411,7 @@ int agree_start(const frame *f, unsigned details, agreement **started) {
 
 int agree_wait(agreement *a) {
     for (int looks = 0, is_finished = 0; !is_finished; looks++) {
-        if (looks > 0) clock_between(looks);
+        if (looks > 0) clock_backoff(looks);
         pthread_mutex_lock(&lock);
         for (agreement *any = active; any; any = any->next) agreement_progress(any);
         is_finished = a->phase == FINISHED;

@@ -286,7 +286,7 @@ static message_note_entry *message_take_note(const message *m, int *any) {
     const int64_t until = clock_now() + (m->which == MESSAGES_ALL ? NOTE_PATIENCE_NS : 0);
     message_note_entry *found = NULL;
     for (int looks = 0, ends = 0; !ends; looks++) {
-        if (looks > 0) clock_between(looks);
+        if (looks > 0) clock_backoff(looks);
         pthread_mutex_lock(&lock);
         while (message_note_receive(m->from)) {
         }
@@ -309,7 +309,7 @@ static message_note_entry *message_take_note_of_other_length(const message *m) {
     const int is_known = m->is_on_own || atomic_load(&m->call->communicator->agreed) || m->content.has_nonzero;
     message_note_entry *found = NULL;
     for (int looks = 0, ends = !is_known; !ends; looks++) {
-        if (looks > 0) clock_between(looks);
+        if (looks > 0) clock_backoff(looks);
         pthread_mutex_lock(&lock);
         while (message_note_receive(m->from)) {
         }
@@ -388,7 +388,7 @@ int message_compare(const frame *f, const call_facts *call, const void *status, 
     const comm_entry *entry = call->communicator;
     const int64_t expected = call->received * call->received_type->row->itemsize;
     const int is_on_own = message_is_on_own(call);
-    if (code < 0 || (which == MESSAGES_FIRST && (code != 0 || !is_on_own)) || loss_is(mpi_error_class(code)))
+    if (code < 0 || (which == MESSAGES_FIRST && (code != 0 || !is_on_own)) || loss_is_error(mpi_error_class(code)))
         return code;
     message m = {.call = call,
                  .source = call->source == MPIXLA_ANY_SOURCE ? mpi_source_of(status) : call->source,

@@ -25,7 +25,7 @@ void hold_give(const hold *h, comm_entry *c, void *given);
 /* Returns 0, or an error code if the memory is there and broken: for a call that does not take it. */
 int hold_check(const hold *h, comm_entry *c);
 
-/* Frees the memory of a slot, for comm_slot_freed_by. */
+/* Frees the memory of a slot, for comm_slot_destructor_set. */
 void hold_free(const hold *h, void *value);
 
 #endif

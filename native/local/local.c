@@ -47,7 +47,7 @@ static void local_slot_free(void *s) {
 }
 
 void mpixla_local_start(void) {
-    comm_slot_freed_by(COMM_SLOT_LOCAL, local_slot_free);
+    comm_slot_destructor_set(COMM_SLOT_LOCAL, local_slot_free);
     pairs_start();
     atomic_store(&is_on, 1);
 }

@@ -38,7 +38,7 @@ void memory_fail(memory_state *s, const frame *f, int code) {
         (void)mpi_error_set(f->facts.row->mpi_name, code, call, "");
         snprintf(why, sizeof why, "%s", error_get());
     }
-    memory_break(s, rank, loss_is(class) ? class : 0, why);
+    memory_break(s, rank, loss_is_error(class) ? class : 0, why);
 }
 
 /* Returns the reason that memory_break was given; "" if the rank that broke the memory has not written it in time. */
@@ -85,7 +85,7 @@ int memory_wait(const comm_entry *c, unsigned turn) {
         return error_set(
             "the communicator was freed while this call waited for other ranks; block on its result before "
             "comm.Free()");
-    return turn % YIELDS == YIELDS - 1 ? mpi_go_on(c->handle) : 0;
+    return turn % YIELDS == YIELDS - 1 ? mpi_progress(c->handle) : 0;
 }
 
 int memory_looks(unsigned turn) {
@@ -93,8 +93,8 @@ int memory_looks(unsigned turn) {
 }
 
 int memory_process_check(const comm_entry *c, int rank, const process_id *process) {
-    if (process_look(process) != PROCESS_GONE) return 0;
-    const int class = loss_class();
+    if (process_state_read(process) != PROCESS_GONE) return 0;
+    const int class = loss_error_class();
     if (class > 0) return class;
     return error_set(
         "the process of rank %d of communicator '%s' (number %lld) has ended while this rank waited for it", rank,

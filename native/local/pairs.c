@@ -100,7 +100,7 @@ static void pairs_neighbours_add(pairs *p, const topology_slots *slots) {
 }
 
 static offer pairs_memory_make(pairs *p) {
-    const offer mine = {shared_number(), shared_number(), (uint64_t)p->number};
+    const offer mine = {shared_random_number(), shared_random_number(), (uint64_t)p->number};
     head *memory = NULL;
     p->own_bytes = pairs_memory_bytes(mine.rings);
     if (p->number > 0 && p->number <= MOST_PAIRS) memory = shared_open(mine.number, 1, p->own_bytes, 0, p->own_bytes);
@@ -136,7 +136,7 @@ static int pairs_agree(pairs *p, const offer *mine, offer *offers, uint64_t *tol
     for (int i = 0; i < p->number && code == 0; i++)
         if (pair_open(p, &p->all[i], &offers[p->all[i].rank])) told[p->all[i].rank] = (uint64_t)i + 1;
     if (code == 0) code = mpi->alltoall(told, 1, u64, heard, 1, u64, c->handle);
-    if (mine->rings > 0) shared_forget(mine->number);
+    if (mine->rings > 0) shared_unlink(mine->number);
     int pairs_found = 0;
     for (int i = 0; i < p->number; i++) {
         pair one = p->all[i];
@@ -157,7 +157,7 @@ static int pairs_agree(pairs *p, const offer *mine, offer *offers, uint64_t *tol
 static void pairs_break_unmade(pairs *p, int code) {
     const int class = mpi_error_class(code);
     (void)mpi_error_set("MPI_Allgather or MPI_Alltoall", code, "by which neighbours agree to share memory", "");
-    memory_break(&p->own->state, p->communicator->rank, loss_is(class) ? class : 0, error_get());
+    memory_break(&p->own->state, p->communicator->rank, loss_is_error(class) ? class : 0, error_get());
 }
 
 static int pairs_make(const comm_entry *c, void **made) {
@@ -215,7 +215,7 @@ static void pairs_slot_free(void *value) {
 }
 
 void pairs_start(void) {
-    comm_slot_freed_by(COMM_SLOT_PAIRS, pairs_slot_free);
+    comm_slot_destructor_set(COMM_SLOT_PAIRS, pairs_slot_free);
     atomic_store(&is_on, 1);
 }
 

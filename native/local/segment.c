@@ -133,7 +133,7 @@ void segment_free(segment *s) {
 static void segment_break_unmade(segment *s, int code) {
     const int class = mpi_error_class(code);
     (void)mpi_error_set("MPI_Bcast or MPI_Allreduce", code, "by which its ranks agree to share memory", "");
-    memory_break(&s->head->state, s->communicator->rank, loss_is(class) ? class : 0, error_get());
+    memory_break(&s->head->state, s->communicator->rank, loss_is_error(class) ? class : 0, error_get());
 }
 
 int segment_make(const comm_entry *c, segment **made) {
@@ -144,7 +144,7 @@ int segment_make(const comm_entry *c, segment **made) {
                   mine = makes ? HEAD_BYTES + AREA_BYTES : AREA_BYTES;
     struct {
         uint64_t number, nonce;
-    } name = {shared_number(), shared_number()};
+    } name = {shared_random_number(), shared_random_number()};
     uint64_t alike = 0;
     agreed all = {0};
     segment *s = segment_new(c);
@@ -155,7 +155,7 @@ int segment_make(const comm_entry *c, segment **made) {
     alike = code == 0 && s && memory && ((head *)memory)->nonce == name.nonce;
     if (alike) segment_memory_set(s, memory);
     if (code == 0) code = agreed_find(c->handle, alike, &all);
-    if (makes) shared_forget(name.number);
+    if (makes) shared_unlink(name.number);
     if (memory && !alike) shared_close(memory, bytes);
     if (code != 0 && s) segment_break_unmade(s, code);
     *made = code != 0 || (alike && all.least == 1) ? s : NULL;
@@ -167,14 +167,14 @@ int segment_make(const comm_entry *c, segment **made) {
 
 uint64_t segment_long_open(segment *s, uint64_t number) {
     const int makes = number == 0;
-    s->long_number = makes ? shared_number() : number;
+    s->long_number = makes ? shared_random_number() : number;
     s->longs = shared_open(s->long_number, makes, segment_long_bytes(s),
                            s->communicator->rank * (int64_t)sizeof(long_area), sizeof(long_area));
     return s->longs ? s->long_number : 0;
 }
 
 void segment_long_settle(segment *s, int all_have) {
-    if (s->communicator->rank == 0 && s->long_number != 0) shared_forget(s->long_number);
+    if (s->communicator->rank == 0 && s->long_number != 0) shared_unlink(s->long_number);
     if (!all_have) segment_long_close(s);
     s->long_settled = 1;
 }

@@ -10,7 +10,8 @@ typedef struct agreed {
     uint64_t least, greatest;
 } agreed;
 
-/* Finds both, in a collective call. Returns 0 or MPI's error code; with a code `*found` is this rank's own number. */
+/* Finds the least and the greatest of the ranks' numbers, in a collective call. Returns 0 or MPI's error code; with a
+ * code `*found` is this rank's own number. */
 int agreed_find(mpixla_handle comm, uint64_t number, agreed *found);
 
 /* The two parts of agreed_find, for a caller that makes the reduction itself (MPI_MAX of uint64): fills the words that

@@ -25,15 +25,15 @@ void mpixla_forked(void) {
     (void)feature_set(FEATURE_FORKED, 1);
 }
 
-/* Why MPI can no longer be used; NULL: it can. */
+/* Returns why MPI can no longer be used; NULL if it can. */
 static const char *comm_unusable_reason(void) {
     if (features_get() & FEATURE_FORKED)
         return "this process was forked from one that runs MPI, which cannot be used in both";
     return atomic_load(&is_finalized) ? "MPI is finalized" : NULL;
 }
 
-/* Returns what to do instead, to stand at the end of the sentence. */
-static const char *comm_way_out(void) {
+/* Returns what the user is to do instead, to stand at the end of the error; "" if there is nothing. */
+static const char *comm_unusable_advice(void) {
     return features_get() & FEATURE_FORKED
                ? ". Start processes with multiprocessing's start method 'spawn' (docs/sharp_bits.md, Do not fork)"
                : "";
@@ -41,15 +41,16 @@ static const char *comm_way_out(void) {
 
 int comm_state_check(void) {
     const char *why = comm_unusable_reason();
-    return why ? error_set("%s, so no communicator can be used any more%s", why, comm_way_out()) : 0;
+    return why ? error_set("%s, so no communicator can be used any more%s", why, comm_unusable_advice()) : 0;
 }
 
 static void (*_Atomic slot_free[COMM_SLOTS])(void *value);
 
-void comm_slot_freed_by(comm_slot slot, void (*freed)(void *value)) {
+void comm_slot_destructor_set(comm_slot slot, void (*freed)(void *value)) {
     atomic_store(&slot_free[slot], freed);
 }
 
+/* Frees the values attached to a communicator, in the order of the slots, by their destructors. */
 static void comm_slots_free(comm_entry *entry) {
     for (int i = 0; i < COMM_SLOTS; i++) {
         void *value = atomic_exchange(&entry->attached[i], NULL);
@@ -58,8 +59,9 @@ static void comm_slots_free(comm_entry *entry) {
     }
 }
 
-/* The attribute's value is the number plus one, as a pointer: NULL would look like "no value". */
-static void comm_drop(void *value) {
+/* Marks a communicator as freed, and frees what belongs to it; MPI calls this when it is freed. `value` is the entry's
+ * number plus one, since NULL would look like "no value". */
+static void comm_freed_callback(void *value) {
     comm_entry *entry = list_find(&comms, (int64_t)(intptr_t)value - 1);
     if (!entry) return;
     atomic_store(&entry->alive, 0);
@@ -80,7 +82,7 @@ typedef struct kind_count {
 enum { KIND_PLACES = 4096 };
 static kind_count *kinds[KIND_PLACES];
 
-/* NULL with error_set where there is no memory. */
+/* Returns the counter of the communicators of a kind, made if need be; NULL with error_set without memory. */
 static kind_count *comm_kind_find(uint64_t kind) {
     kind_count **at = &kinds[hash_combine(kind, 0) % KIND_PLACES];
     while (*at && (*at)->kind != kind) at = &(*at)->next;
@@ -92,10 +94,9 @@ static kind_count *comm_kind_find(uint64_t kind) {
     return made;
 }
 
-/* Called when the communicator is registered, and again when its members are known, with the lock. Returns 0 or
- * REFUSED.
- */
-static int comm_key_make(comm_entry *entry) {
+/* Sets a communicator's job-wide id from its members and its name: when it is registered, and again when its members
+ * are known. Returns 0 or REFUSED. The caller holds the lock. */
+static int comm_key_set(comm_entry *entry) {
     const int *members = atomic_load(&entry->members);
     const uint64_t of_name = (UINT64_C(1) << COMM_KEY_MEMBERS) - (UINT64_C(1) << COMM_KEY_NAME);
     uint64_t kind = hash_combine(1, (uint64_t)entry->size);
@@ -111,6 +112,8 @@ static int comm_key_make(comm_entry *entry) {
     return 0;
 }
 
+/* Registers a new communicator, and stores its number as an attribute of it. Returns the number or REFUSED. The caller
+ * holds the lock. */
 static int64_t comm_append(mpixla_handle handle, const char *name) {
     int inter = 0, rank = 0, size = 0;
     if (mpi->comm_test_inter(handle, &inter) != 0)
@@ -129,7 +132,7 @@ static int64_t comm_append(mpixla_handle handle, const char *name) {
     if (id < 0) return REFUSED;
     comm_entry *made = list_find(&comms, id);
     made->number = id;
-    if (comm_key_make(made)) {
+    if (comm_key_set(made)) {
         atomic_store(&made->alive, 0);
         return REFUSED;
     }
@@ -142,10 +145,11 @@ static int64_t comm_append(mpixla_handle handle, const char *name) {
 
 int comm_start(mpi_library *library) {
     mpi = library;
-    if (mpi->keyval_create(comm_drop, &mpi->keyval) != 0) return error_set("MPI_Comm_create_keyval failed");
+    if (mpi->keyval_create(comm_freed_callback, &mpi->keyval) != 0) return error_set("MPI_Comm_create_keyval failed");
     return comm_append(mpi->facts.comm_self, "MPI_COMM_SELF") < 0 ? REFUSED : 0;
 }
 
+/* Returns the number of a communicator, and registers it if it is new; REFUSED on failure. `name` is copied. */
 int64_t mpixla_comm_register(mpixla_handle handle, const char *name) {
     if (!mpi_get()) return error_set("mpixla_start has not been called");
     if (comm_state_check()) return REFUSED;
@@ -161,6 +165,7 @@ int64_t mpixla_comm_register(mpixla_handle handle, const char *name) {
     return id;
 }
 
+/* Sets the ranks in MPI_COMM_WORLD of a communicator's members (copied). Returns 0 or REFUSED. */
 int mpixla_comm_members_set(int64_t id, const int *world_ranks) {
     comm_entry *entry = list_find(&comms, id);
     if (!entry) return error_set("communicator number %lld is not registered in this process", (long long)id);
@@ -170,12 +175,14 @@ int mpixla_comm_members_set(int64_t id, const int *world_ranks) {
     const int *none = NULL;
     pthread_mutex_lock(&registering);
     if (!atomic_compare_exchange_strong(&entry->members, &none, members)) free(members);
-    const int failed = comm_key_make(entry);
+    const int failed = comm_key_set(entry);
     pthread_mutex_unlock(&registering);
     return failed;
 }
 
-static int comm_step(const comm_entry *entry, int64_t direction, int64_t disp, int64_t *rank) {
+/* Finds the rank that is `disp` steps away in one direction, as topology_shift. Returns 0, or REFUSED if there is no
+ * such direction. */
+static int comm_shift_dimension(const comm_entry *entry, int64_t direction, int64_t disp, int64_t *rank) {
     const topology *t = entry->topology;
     if (topology_shift(t, entry->rank, entry->size, direction, disp, rank)) return 0;
     if (!t || t->dimensions < 0)
@@ -193,13 +200,15 @@ int comm_shift(const comm_entry *entry, const int64_t *steps, int64_t size, int6
         for (int64_t j = 0; j < i; j += 2)
             if (steps[j] == steps[i])
                 return error_set("a shift has direction %lld twice; give the sum of both", (long long)steps[i]);
-        if (comm_step(entry, steps[i], steps[i + 1], &there)) return REFUSED;
+        if (comm_shift_dimension(entry, steps[i], steps[i + 1], &there)) return REFUSED;
         to = to == MPIXLA_PROC_NULL || there == MPIXLA_PROC_NULL ? MPIXLA_PROC_NULL : to + (there - here);
     }
     *rank = to;
     return 0;
 }
 
+/* Finds the rank that is some steps away in each direction: `steps` has `size` numbers, pairs of direction and
+ * displacement. Returns 0 or REFUSED. */
 int mpixla_comm_shift(int64_t id, const int64_t *steps, int64_t size, int64_t *rank) {
     const comm_entry *entry = comm_find(id);
     if (!entry) return REFUSED;
@@ -225,7 +234,7 @@ int64_t comm_count_all(void) {
     return atomic_load(&comms.count);
 }
 
-comm_entry *comm_look(int64_t id) {
+comm_entry *comm_find_any(int64_t id) {
     return list_find(&comms, id);
 }
 
@@ -237,7 +246,8 @@ comm_entry *comm_find(int64_t id) {
             "communicators passed to an operation here first, in the same order, as docs/other_tools.md says",
             (long long)id);
     const char *why = comm_unusable_reason();
-    if (why) return error_null("%s, so communicator '%s' can no longer be used%s", why, entry->name, comm_way_out());
+    if (why)
+        return error_null("%s, so communicator '%s' can no longer be used%s", why, entry->name, comm_unusable_advice());
     if (!atomic_load(&entry->alive))
         return error_null(
             "communicator '%s' was freed after this program was traced; trace the program again with a "

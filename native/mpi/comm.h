@@ -72,9 +72,10 @@ static inline void comm_attach(comm_entry *entry, comm_slot slot, void *value) {
 /* Registers the destructor of a slot: when a communicator is freed, `freed` gets the value attached to it, unless that
  * is NULL. Slots are freed in their order, while MPI can still be used, and before the derived communicators.
  * MPI_COMM_SELF is freed when MPI_Finalize begins. */
-void comm_slot_freed_by(comm_slot slot, void (*freed)(void *value));
+void comm_slot_destructor_set(comm_slot slot, void (*freed)(void *value));
 
-/* Called by mpixla_start. MPI_COMM_SELF becomes number 0. Returns 0 or REFUSED. */
+/* Makes the keyval by which communicators know their entries, and registers MPI_COMM_SELF as number 0. Called once, by
+ * mpixla_start. Returns 0 or REFUSED. */
 int comm_start(mpi_library *library);
 
 /* Returns the communicator with this number. NULL with error_set if there is none, if it was freed, or once MPI is
@@ -82,13 +83,13 @@ int comm_start(mpi_library *library);
 comm_entry *comm_find(int64_t id);
 
 /* Returns the communicator with this number, also one that was freed; NULL if there is none. */
-comm_entry *comm_look(int64_t id);
+comm_entry *comm_find_any(int64_t id);
 
 /* Returns the number of communicators, freed ones included. Their numbers are below it. */
 int64_t comm_count_all(void);
 
-/* Notes that several threads of the front end make collective calls on a communicator, in whatever order: a hint where
- * ranks then differ. The threads of XLA, which take over from each other, are none of them. */
+/* Notes that the calling thread, one of the front end's, makes a collective call on the communicator: reports tell if
+ * several threads do, in whatever order. XLA's threads, which take over from each other, do not count. */
 void comm_caller_note(comm_entry *entry);
 extern _Thread_local char comm_thread; /* whose address tells threads apart */
 
@@ -112,7 +113,8 @@ static inline int64_t comm_world_rank(const comm_entry *entry, int64_t rank) {
     return members ? members[rank] : rank;
 }
 
-/* Returns 0, or REFUSED once MPI is finalized, or in a forked process (FEATURE_FORKED). Takes no lock. */
+/* Returns 0 if communicators can be used; REFUSED once MPI is finalized, or in a forked process (FEATURE_FORKED). Takes
+ * no lock. */
 int comm_state_check(void);
 
 /* Returns whether a shift can have so many numbers: pairs, at most one for each dimension. */
@@ -121,11 +123,12 @@ static inline int comm_is_shift(int64_t size) {
     return size >= 0 && size <= COMM_SHIFT_NUMBERS && size % 2 == 0;
 }
 
-/* mpixla_comm_shift, of a communicator that was found, and a size that comm_is_shift. Returns 0 or REFUSED. */
+/* Sets `*rank` to the rank that is away from this one by `steps`, pairs of direction and displacement; MPIXLA_PROC_NULL
+ * beyond a wall. `size` must satisfy comm_is_shift. Returns 0 or REFUSED. */
 int comm_shift(const comm_entry *entry, const int64_t *steps, int64_t size, int64_t *rank);
 
-/* Finds a derived communicator (COMM_REVERSED, COMM_PRIVATE), or makes it on first use: then all processes must call
- * this at the same place of the program. It is freed with `entry`. Returns 0 or an error code. */
+/* Finds or makes the reversed communicator or the duplicate of another one (`which` is COMM_REVERSED or COMM_PRIVATE).
+ * Collective the first time. It is freed with `entry`. Returns 0 or an error code. */
 int comm_derive(comm_entry *entry, int which, mpixla_handle *derived);
 
 #endif

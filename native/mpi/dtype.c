@@ -22,12 +22,14 @@ enum { ROWS = sizeof rows / sizeof rows[0], NUMBERS = 64 };
 /* Indexed by XLA's number. Written by mpixla_datatype_bind before the first handler runs, read-only after. */
 static dtype_entry entries[NUMBERS];
 
+/* Returns the rows of dtypes.def, with their number and size. */
 const mpixla_dtype_row *mpixla_dtype_table(size_t *count, size_t *row_size) {
     *count = ROWS;
     if (row_size) *row_size = sizeof rows[0];
     return rows;
 }
 
+/* Sets the handle of an MPI datatype for all element types whose row names it. Returns 0 or REFUSED. */
 int mpixla_datatype_bind(const char *mpi_name, mpixla_handle handle) {
     int matches = 0;
     for (size_t i = 0; i < ROWS; i++) {

@@ -20,7 +20,7 @@ typedef struct dtype_received {
     mpixla_handle type;
 } dtype_received;
 
-/* Returns count and datatype to receive so many items: as bytes, unless these are more than `most` (mpi_most_bytes). A
+/* Returns count and datatype to receive so many items: as bytes, unless these are more than `most` (mpi_bytes_limit). A
  * message has no whole number of items if sender and receiver disagree on the data type: MPICH would abort the job, but
  * accepts it as bytes. A receive that is posted early cannot probe the size of its message. */
 dtype_received dtype_receive(const dtype_entry *dtype, int64_t items, int64_t most);

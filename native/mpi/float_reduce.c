@@ -29,12 +29,14 @@ static inline float bf16_decode(uint16_t h) {
     return float_reduce_float((uint32_t)h << 16);
 }
 
+/* Converts a float to bfloat16, rounded to nearest, ties to even. */
 static inline uint16_t bf16_encode(float f) {
     uint32_t u = float_reduce_bits(f);
     uint32_t rounded = (u + 0x7fffU + ((u >> 16) & 1U)) >> 16;
     return (uint16_t)(f != f ? (u >> 16) | 0x40U : rounded);
 }
 
+/* Converts a float16 to float. */
 static inline float f16_decode(uint16_t h) {
     uint32_t magnitude = (uint32_t)(h & 0x7fffU) << 13, sign = (uint32_t)(h & 0x8000U) << 16;
     uint32_t normal = magnitude + (112U << 23);  /* the exponents' biases are 15 and 127 */
@@ -45,6 +47,7 @@ static inline float f16_decode(uint16_t h) {
     return float_reduce_float(u | sign);
 }
 
+/* Converts a float to float16, rounded to nearest, ties to even. */
 static inline uint16_t f16_encode(float f) {
     uint32_t u = float_reduce_bits(f), magnitude = u & 0x7fffffffU, sign = (u >> 16) & 0x8000U;
     uint32_t normal = (magnitude - (112U << 23) + 0xfffU + ((magnitude >> 13) & 1U)) >> 13;
@@ -66,10 +69,13 @@ typedef struct f8_format {
     int has_sign, has_negative_zero;
 } f8_format;
 
+/* Rounds 0 <= a < 2^22 to an integer, ties to even: the sum has no bits for a fraction. */
 static inline float f8_round_to_even(float a) {
     return (a + 0x1p23F) - 0x1p23F; /* for 0 <= a < 2^22: the sum has no bits for a fraction */
 }
 
+/* Converts a float to the code of an 8-bit format, rounded to nearest, ties to even; beyond the largest number to
+ * infinity or NaN. */
 static int f8_encode(const f8_format *format, float f) {
     int sign = signbit(f) && format->has_sign ? 0x80 : 0, code;
     if (isnan(f) || (signbit(f) && !format->has_sign)) return format->nan;
@@ -90,6 +96,7 @@ static int f8_encode(const f8_format *format, float f) {
     return code == 0 && !format->has_negative_zero ? 0 : code | sign;
 }
 
+/* Converts the code of an 8-bit format to float. */
 static float f8_decode(const f8_format *format, int code) {
     if (code == format->nan) return NAN;
     int magnitude = format->has_sign ? code & 0x7f : code;
@@ -157,7 +164,7 @@ FOR_AVX2 static inline __m256 bf16_decode_upper(__m256i pairs) {
     return _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32((int)0xffff0000U)));
 }
 
-/* Rounds to bfloat16 in the upper halves; what is in the lower halves afterwards does not count. A NaN stays a NaN, as
+/* Rounds eight floats to bfloat16 in the upper halves of 32 bits; the lower halves are undefined. A NaN stays a NaN, as
  * its lower half is zeros, so that rounding carries nothing: it is an operand's, which was a bfloat16, or the
  * processor's own. */
 FOR_AVX2 static inline __m256i bf16_round(__m256 f) {
@@ -219,6 +226,7 @@ F8_FORMATS(FORMAT)
 /* The greater a negative number is the smaller is its code without the sign, so these bits are inverted. */
 #define IN_ORDER(type, code) (type)((code) ^ ((type)(0 - ((code) >> (8 * sizeof(type) - 1))) >> 1))
 
+/* Maps the code of an 8-bit format to a key, ordered as signed integers are, that has the order of the numbers. */
 static inline uint8_t f8_in_order(const f8_format *format, uint8_t code) {
     if (!format->has_sign) return code ^ 0x80U;
     uint8_t place = IN_ORDER(uint8_t, code);
@@ -267,6 +275,7 @@ enum { REDUCTIONS = 4, TYPES = 64 };
 #ifdef __x86_64__
 #define AVX2(function) function##_avx2
 
+/* Returns whether the processor has AVX2 and converts float16 (F16C). */
 static int float_reduce_has_avx2(void) {
     unsigned a = 0, b = 0, c = 0, d = 0;
     return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);

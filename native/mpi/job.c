@@ -18,11 +18,13 @@ enum { FORWARDING_MILLISECONDS = 500 };
 
 static volatile sig_atomic_t late_status;
 
+/* Handles SIGALRM: exits at once, as the orderly end has taken too long. */
 static void job_exit_late(int number) {
     (void)number;
     _exit(late_status);
 }
 
+/* Has this process exit with the status after so many seconds, by an alarm, even if its end blocks. */
 void mpixla_job_limit(int seconds, int status) {
     struct sigaction late;
     sigset_t alarms;
@@ -39,7 +41,7 @@ void mpixla_job_limit(int seconds, int status) {
 
 void job_end(const char *why, int status, int ends_others) {
     mpixla_job_limit(END_SECONDS, status);
-    if (why) output_say(why);
+    if (why) output_write(why);
     output_flush(FLUSH_MILLISECONDS);
     clock_sleep(FORWARDING_MILLISECONDS);
     if (ends_others) (void)mpi_get()->abort(mpi_get()->facts.comm_world, status);
@@ -52,7 +54,8 @@ void mpixla_job_end(int status, int ends_others) {
 
 static int ends_badly;
 
-/* The C library runs this last of all: Python, and with it mpi4py, has ended by then. */
+/* Finalizes MPI if the program has not, and exits with a failure if `ends_badly`. The C library runs this last of all:
+ * Python, and with it mpi4py, has ended by then. */
 static void job_process_finalize(void) {
     if (comm_state_check() == 0) (void)mpi_get()->finalize();
     if (!ends_badly) return;
@@ -60,6 +63,8 @@ static void job_process_finalize(void) {
     _exit(EXIT_FAILURE);
 }
 
+/* Registers MPI_Finalize to run after all exit handlers. `badly`: the process then exits with a failure. Returns 0 or
+ * REFUSED. */
 int mpixla_end_last(int badly) {
     ends_badly = badly;
     return atexit(job_process_finalize) == 0

@@ -8,10 +8,10 @@
 
 /* Returns whether an error class means that a process has died, or that a rank has revoked the communicator after that.
  */
-int loss_is(int error_class);
+int loss_is_error(int error_class);
 
 /* Returns the error class for a process that has died; 0 if this MPI has none. */
-int loss_class(void);
+int loss_error_class(void);
 
 /* Returns whether an error class means that a receive from any source may need a process that has died. The request of
  * such a receive is still active. */
@@ -19,6 +19,6 @@ int loss_is_pending(int error_class);
 
 /* Revokes the communicators that are derived from this one, which the program cannot reach: ranks that wait there for a
  * dead process return. Does nothing if this MPI cannot revoke. */
-void loss_spread(comm_entry *entry);
+void loss_derived_revoke(comm_entry *entry);
 
 #endif

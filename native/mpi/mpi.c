@@ -39,10 +39,12 @@ const mpi_library *mpi_get(void) {
     return connected;
 }
 
-static int mpi_status_has(int64_t at) {
+/* Returns whether an MPI_Status can have an int at this offset. */
+static int mpi_status_has_int_at(int64_t at) {
     return at >= 0 && at + (int64_t)sizeof(int) <= MPI_STATUS_BYTES;
 }
 
+/* Checks the front end's facts of MPI against the limits of this library. Returns 0 or REFUSED. */
 static int mpi_facts_check(const mpixla_mpi_facts *facts) {
     if (facts->struct_size != sizeof *facts)
         return error_set(
@@ -54,7 +56,7 @@ static int mpi_facts_check(const mpixla_mpi_facts *facts) {
             "this MPI's MPI_Status has %lld bytes, more than the %d that libmpixla reserves; please "
             "report this MPI to mpixla",
             (long long)facts->status_size, MPI_STATUS_BYTES);
-    if (!mpi_status_has(facts->status_source) || !mpi_status_has(facts->status_tag))
+    if (!mpi_status_has_int_at(facts->status_source) || !mpi_status_has_int_at(facts->status_tag))
         return error_set(
             "an MPI_Status has its source and its tag in its first %d bytes, but bytes %lld and %lld were "
             "given",
@@ -67,6 +69,7 @@ static int mpi_facts_check(const mpixla_mpi_facts *facts) {
     return 0;
 }
 
+/* Writes the path of the file that a function was loaded from; "" if unknown. */
 static void mpi_function_file(void *function, char *file, size_t bytes) {
     Dl_info info;
     snprintf(file, bytes, "%s", function && dladdr(function, &info) && info.dli_fname ? info.dli_fname : "");
@@ -81,7 +84,8 @@ static void *mpi_scope_choose(void *loaded) {
     return global && global == local ? RTLD_DEFAULT : loaded;
 }
 
-/* Fills own_file, and tool_file if a function of `scope` that communicates is not the one that MPI's own file has. */
+/* Sets own_file to the file of MPI, and tool_file to that of a tool which intercepts some function that communicates.
+ */
 static void mpi_files_find(void *scope) {
     void *function = NULL, *own = NULL;
     if (!loader_function(scope, "PMPI_Comm_rank", &function)) (void)loader_function(scope, "MPI_Comm_rank", &function);
@@ -135,6 +139,7 @@ const char *mpixla_mpi_tool(void) {
     return connected ? tool_file : "";
 }
 
+/* Sets the number of items from which large-count functions are used, for tests. Returns the limit before. */
 int64_t mpixla_count_limit_set(int64_t limit) {
     int64_t before = library.count_limit;
     if (limit > 0 && limit <= INT_MAX) library.count_limit = limit;
@@ -145,6 +150,7 @@ int64_t mpi_length(const void *length) {
     return library.long_lengths ? *(const int64_t *)length : *(const int *)length;
 }
 
+/* Returns the int at an offset of a status. */
 static int mpi_status_int(const void *status, int64_t at) {
     int value;
     memcpy(&value, (const char *)status + at, sizeof value);
@@ -169,9 +175,9 @@ int mpi_request_is_done(mpi_request *request) {
     return library.test(request, &done, status) != 0 || done;
 }
 
-/* Open MPI only progresses if the probe finds no message, so the probes cycle through the tags from 32767 down, which
- * programs seldom use. */
-int mpi_go_on(mpixla_handle comm) {
+/* Drives MPI's progress engine by MPI_Iprobe, with another tag each time: Open MPI only progresses if the probe finds
+ * no message, so the probes cycle through the tags from 32767 down, which programs seldom use. */
+int mpi_progress(mpixla_handle comm) {
     enum { TAGS = 1 << 15 };
     static atomic_uint calls;
     _Alignas(16) char status[MPI_STATUS_BYTES];

@@ -94,16 +94,17 @@ void mpi_publish(void);
 const char *mpi_int_bind(mpi_library *library, void *scope);
 const char *mpi_pointer_bind(mpi_library *library, void *scope);
 
-/* Sets the sentence about an error code of MPI: MPI's text, the description of the call, and `more`. Returns REFUSED.
- */
+/* Sets the error "`function` returned error code `code`": MPI's text, the description of the call, and `more`. Returns
+ * REFUSED. */
 int mpi_error_set(const char *function, int code, const char *call, const char *more);
 
-/* Returns the length that an mpi_combine gets: MPI passes an int, or 64 bits if it has reductions of large counts. */
+/* Returns the number of items from the `length` argument of an mpi_combine: an int, or 64 bits if this MPI has
+ * reductions of large counts. */
 int64_t mpi_length(const void *length);
 
 /* Returns the greatest number of bytes that dtype_receive may receive as bytes: 0 with a tool, which may compare the
  * datatypes of both ends. */
-static inline int64_t mpi_most_bytes(const mpi_library *which) {
+static inline int64_t mpi_bytes_limit(const mpi_library *which) {
     return which->has_tool ? 0 : which->count_limit;
 }
 
@@ -118,7 +119,7 @@ int mpi_bytes_of(const void *status, int64_t *bytes);
 int mpi_request_is_done(mpi_request *request);
 
 /* Drives MPI's progress engine by MPI_Iprobe. Returns MPI's code, which may say that a process has died. */
-int mpi_go_on(mpixla_handle comm);
+int mpi_progress(mpixla_handle comm);
 
 /* Returns the error class of an error code of MPI; 0 and REFUSED unchanged. */
 int mpi_error_class(int code);

@@ -27,6 +27,7 @@ static pthread_mutex_t calling = PTHREAD_MUTEX_INITIALIZER; /* for `ended`; held
 static int ended;
 static int64_t shortest = INT64_MAX; /* of the calls lately, in nanoseconds; the thread's own */
 
+/* Sleeps until some request is under way. */
 static void progress_requests_wait(void) {
     pthread_mutex_lock(&counting);
     while (under_way <= 0) pthread_cond_wait(&counted, &counting);
@@ -40,19 +41,21 @@ static int progress_has_moved(int64_t nanoseconds) {
     return nanoseconds > 2 * shortest;
 }
 
-/* On MPI_COMM_SELF it would move nothing: MPICH knows by itself what is there. */
+/* Calls MPI until it moves nothing any more. Returns 0 once the thread must leave MPI, or if a call fails. The probes
+ * are on MPI_COMM_WORLD: on MPI_COMM_SELF MPICH would move nothing. */
 static int progress_mpi_call(const mpi_library *mpi) {
     pthread_mutex_lock(&calling);
     int goes_on = !ended;
     for (int i = 0, idle = 0; goes_on && i < BURST && idle < IDLE_CALLS; i++) {
         int64_t begin = clock_now();
-        goes_on = mpi_go_on(mpi->facts.comm_world) == 0;
+        goes_on = mpi_progress(mpi->facts.comm_world) == 0;
         idle = progress_has_moved(clock_now() - begin) ? 0 : idle + 1;
     }
     pthread_mutex_unlock(&calling);
     return goes_on;
 }
 
+/* Runs the thread that calls MPI while requests are under way, until progress_end or a failure. */
 static void *progress_thread_run(void *nothing) {
     const mpi_library *mpi = mpi_get();
     do {
@@ -63,6 +66,8 @@ static void *progress_thread_run(void *nothing) {
     return nothing;
 }
 
+/* Adds to the number of requests under way, and wakes the thread at the first one. Does nothing while the thread is
+ * off. */
 static void progress_requests_add(int64_t more) {
     if (!atomic_load_explicit(&on, memory_order_relaxed)) return;
     pthread_mutex_lock(&counting);
@@ -71,11 +76,11 @@ static void progress_requests_add(int64_t more) {
     pthread_mutex_unlock(&counting);
 }
 
-void progress_more(void) {
+void progress_request_started(void) {
     progress_requests_add(1);
 }
 
-void progress_less(void) {
+void progress_request_ended(void) {
     progress_requests_add(-1);
 }
 
@@ -85,12 +90,13 @@ void progress_end(void) {
     pthread_mutex_unlock(&calling);
 }
 
-/* MPI_Finalize begins: a call of MPI during it, or after it, ends the process. */
+/* Ends the thread's calls when MPI_Finalize begins, since a call of MPI during it, or after it, ends the process. */
 static void progress_end_with_mpi(void *nothing) {
     (void)nothing;
     progress_end();
 }
 
+/* Starts the progress thread, which calls MPI every so many nanoseconds. Returns 0 or REFUSED. */
 int mpixla_progress_set(int64_t nanoseconds) {
     if (!mpi_get()) return error_set("mpixla_start has not been called");
     if (nanoseconds <= 0)
@@ -99,8 +105,8 @@ int mpixla_progress_set(int64_t nanoseconds) {
     period = (struct timespec){.tv_sec = nanoseconds / 1000000000, .tv_nsec = nanoseconds % 1000000000};
     int code = thread_start(progress_thread_run, STACK_BYTES, "that calls MPI while requests are under way");
     if (code != 0) return code;
-    comm_slot_freed_by(COMM_SLOT_PROGRESS, progress_end_with_mpi);
-    comm_attach(comm_look(0), COMM_SLOT_PROGRESS, &ended);
+    comm_slot_destructor_set(COMM_SLOT_PROGRESS, progress_end_with_mpi);
+    comm_attach(comm_find_any(0), COMM_SLOT_PROGRESS, &ended);
     atomic_store(&on, 1);
     return 0;
 }

@@ -5,10 +5,10 @@
 #define MPIXLA_NATIVE_PROGRESS_H
 
 /* Count one more, or one less, request that is under way and not waited for. */
-void progress_more(void);
-void progress_less(void);
+void progress_request_started(void);
+void progress_request_ended(void);
 
-/* Ends the calls of the thread, and returns once it has left MPI. MPI_Finalize calls this, through the attribute of
+/* Ends the thread's calls of MPI; returns once it has left MPI. MPI_Finalize calls this, through the attribute of
  * MPI_COMM_SELF. */
 void progress_end(void);
 

@@ -33,6 +33,7 @@ typedef struct user_made {
 static list user_mades = {.item_size = sizeof(user_made), .what = "user-made reductions"};
 static pthread_mutex_t registering = PTHREAD_MUTEX_INITIALIZER;
 
+/* Returns the number of the row with this name; ROWS if there is none. */
 static int64_t reduction_row_find(const char *name) {
     int64_t i = 0;
     while (i < ROWS && strcmp(rows[i].name, name) != 0) i++;
@@ -43,13 +44,14 @@ const mpixla_handle *reduction_named(const char *name) {
     return reduction_find(reduction_row_find(name));
 }
 
+/* Returns the rows of reductions.def, with their number and size. */
 const mpixla_reduction_row *mpixla_reduction_table(size_t *count, size_t *row_size) {
     *count = ROWS;
     if (row_size) *row_size = sizeof rows[0];
     return rows;
 }
 
-/* The types whose kind is among these. */
+/* Returns a bit for each element type whose kind is among `kinds`. */
 static uint64_t reduction_types(const char *kinds) {
     uint64_t types = 0;
 #define MPIXLA_DTYPE(ffi, name, itemsize, mpi_name, kind, nccl) \
@@ -59,6 +61,7 @@ static uint64_t reduction_types(const char *kinds) {
     return types;
 }
 
+/* Sets the handle of a predefined reduction. Returns 0 or REFUSED. */
 int mpixla_reduction_bind(const char *name, mpixla_handle handle) {
     int64_t i = reduction_row_find(name);
     if (i == ROWS) return error_set("no row of native/tables/reductions.def is called %s", name);
@@ -68,8 +71,8 @@ int mpixla_reduction_bind(const char *name, mpixla_handle handle) {
     return 0;
 }
 
-/* The handle in a variable of MPI's type. */
-static mpixla_handle reduction_handle(const void *kept) {
+/* Returns the MPI_Op in a variable of MPI's type, widened. */
+static mpixla_handle reduction_handle_read(const void *kept) {
     int number = 0;
     void *pointer = NULL;
     if (mpi_get()->facts.handle_size == (int64_t)sizeof number) {
@@ -80,11 +83,12 @@ static mpixla_handle reduction_handle(const void *kept) {
     return (mpixla_handle)(intptr_t)pointer;
 }
 
+/* Returns whether a user-made reduction was not freed: each variable that is kept still has its handle. */
 static int reduction_handle_is_alive(const user_made *r) {
     for (int i = 0; i < REDUCTION_KEPT; i++) {
         const void *kept = atomic_load_explicit(&r->kept[i], memory_order_acquire);
         if (!kept) return 1;
-        if (reduction_handle(kept) != r->handle) return 0;
+        if (reduction_handle_read(kept) != r->handle) return 0;
     }
     return 1;
 }
@@ -98,6 +102,7 @@ int mpixla_reduction_is_alive(int64_t id) {
     return r ? reduction_handle_is_alive(r) : id >= 0 && id < ROWS && predefined[id].bound;
 }
 
+/* Returns the number of a user-made reduction, registered if it is new; REFUSED on failure. */
 int64_t mpixla_reduction_register(mpixla_handle handle) {
     pthread_mutex_lock(&registering);
     int64_t count = atomic_load(&user_mades.count), id = 0;
@@ -110,6 +115,8 @@ int64_t mpixla_reduction_register(mpixla_handle handle) {
     return id < 0 ? id : id + ROWS;
 }
 
+/* Adds a variable of the front end that has the reduction's handle, by which its end is noticed. Returns whether there
+ * was place for it, or REFUSED. */
 int mpixla_reduction_keep(int64_t id, const void *kept) {
     user_made *r = reduction_user_made_find(id);
     if (!r) return error_set("reduction number %lld is not user-made", (long long)id);

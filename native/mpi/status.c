@@ -9,7 +9,7 @@
 static list statuses = {.item_size = sizeof(void *), .what = "status objects"};
 
 int64_t mpixla_status_register(void *address) {
-    return address ? list_number(&statuses, &address) : error_set("a status object has no address");
+    return address ? list_find_or_append(&statuses, &address) : error_set("a status object has no address");
 }
 
 void *status_find(int64_t id) {

@@ -4,7 +4,8 @@
 
 #include "base/error.h"
 
-/* Memory for so many items and one more, so that it is none of NULL. */
+/* Allocates zeros for so many items and one more, so that even none are not NULL. NULL with error_set without memory.
+ */
 static void *topology_zeros_allocate(int64_t number, size_t bytes) {
     void *made = calloc((size_t)number + 1, bytes);
     if (!made) (void)error_set("out of memory for the neighbours on a communicator");
@@ -15,15 +16,16 @@ static int topology_function_refuse(const char *function) {
     return error_set("%s failed on this communicator", function);
 }
 
-/* Both sides, of MPI's ranks; what arrives in a slot of a grid was sent from the other one of its dimension. */
+/* Sets sources and dests of a topology from MPI's ranks, `in` and `out` of them. What arrives in a slot of a grid was
+ * sent from the other slot of its dimension, and has its tag. Returns 0 or REFUSED. */
 static int topology_slots_make(topology *t, const int *sources, int64_t in, const int *dests, int64_t out,
-                               int64_t nobody) {
+                               int64_t proc_null) {
     int64_t *ranks = topology_zeros_allocate(2 * (in + out), sizeof *ranks);
     if (!ranks) return REFUSED;
     int64_t *tags = ranks + in + out;
     for (int64_t i = 0; i < in + out; i++) {
         const int rank = i < in ? sources[i] : dests[i - in];
-        ranks[i] = rank == nobody ? MPIXLA_PROC_NULL : rank;
+        ranks[i] = rank == proc_null ? MPIXLA_PROC_NULL : rank;
         if (t->dimensions >= 0) tags[i] = i < in ? i ^ 1 : i - in;
     }
     t->sources = (topology_slots){.number = in, .ranks = ranks, .tags = tags};
@@ -31,6 +33,7 @@ static int topology_slots_make(topology *t, const int *sources, int64_t in, cons
     return 0;
 }
 
+/* Reads a Cartesian topology and the neighbours of `rank` in it. Returns 0 or REFUSED. */
 static int topology_cartesian_read(const mpi_library *mpi, mpixla_handle comm, int rank, topology *t) {
     int dimensions = 0;
     if (mpi->cartdim_get(comm, &dimensions) != 0) return topology_function_refuse("MPI_Cartdim_get");
@@ -48,6 +51,7 @@ static int topology_cartesian_read(const mpi_library *mpi, mpixla_handle comm, i
     return topology_slots_make(t, ranks, slots, ranks, slots, MPIXLA_PROC_NULL);
 }
 
+/* Reads the neighbours of `rank` in a graph topology. Returns 0 or REFUSED. */
 static int topology_graph_read(const mpi_library *mpi, mpixla_handle comm, int rank, topology *t) {
     int number = 0;
     if (mpi->graph_neighbors_count(comm, rank, &number) != 0)
@@ -61,6 +65,7 @@ static int topology_graph_read(const mpi_library *mpi, mpixla_handle comm, int r
     return result;
 }
 
+/* Reads the sources and destinations of this process in a distributed graph. Returns 0 or REFUSED. */
 static int topology_dist_graph_read(const mpi_library *mpi, mpixla_handle comm, topology *t) {
     int in = 0, out = 0, is_weighted = 0;
     if (mpi->dist_graph_neighbors_count(comm, &in, &out, &is_weighted) != 0)
@@ -95,8 +100,7 @@ int topology_read(const mpi_library *mpi, mpixla_handle comm, int rank, const to
     return 0;
 }
 
-/* MPI counts the ranks of a Cartesian communicator row by row. */
-int topology_shift(const topology *t, int rank, int size, int64_t direction, int64_t disp, int64_t *there) {
+int topology_shift(const topology *t, int rank, int size, int64_t direction, int64_t disp, int64_t *rank_found) {
     int64_t n = size, at = rank, stride = 1, to;
     int is_periodic = 1;
     if (t && t->dimensions >= 0) {
@@ -112,6 +116,6 @@ int topology_shift(const topology *t, int rank, int size, int64_t direction, int
         to = (at + disp % n + n) % n;
     else if (__builtin_add_overflow(at, disp, &to) || to < 0 || to >= n)
         to = MPIXLA_PROC_NULL;
-    *there = to == MPIXLA_PROC_NULL ? MPIXLA_PROC_NULL : rank + (to - at) * stride;
+    *rank_found = to == MPIXLA_PROC_NULL ? MPIXLA_PROC_NULL : rank + (to - at) * stride;
     return 1;
 }

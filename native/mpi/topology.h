@@ -21,12 +21,13 @@ typedef struct topology {
     const int *sizes, *periods, *place;
 } topology;
 
-/* Reads the topology of a communicator, in which this process has this rank. `*made` is NULL if there is none, and is
- * never freed. Returns 0 or REFUSED. */
+/* Reads the topology of a communicator, in which this process has this rank, into `*made`, which is never freed; NULL
+ * if the communicator has none. Returns 0 or REFUSED. */
 int topology_read(const mpi_library *mpi, mpixla_handle comm, int rank, const topology **made);
 
-/* Sets `*there` to the rank `disp` steps further in this direction, MPIXLA_PROC_NULL beyond a wall. Without a Cartesian
- * topology (`t` may be NULL) the `size` ranks are one periodic dimension. Returns whether the direction exists. */
-int topology_shift(const topology *t, int rank, int size, int64_t direction, int64_t disp, int64_t *there);
+/* Sets `*rank_found` to the rank `disp` steps further in this direction, MPIXLA_PROC_NULL beyond a wall. MPI counts the
+ * ranks of a Cartesian communicator row by row; without one (`t` may be NULL) the `size` ranks are one periodic
+ * dimension. Returns whether the direction exists. */
+int topology_shift(const topology *t, int rank, int size, int64_t direction, int64_t disp, int64_t *rank_found);
 
 #endif

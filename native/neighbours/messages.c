@@ -36,7 +36,7 @@ static void messages_failure_record(frame *f, int *first, int code, const char *
 /* Starts a message with MPI. Returns 0 or an error code of MPI. */
 static int message_post(message *m, const mpi_library *mpi, mpixla_handle comm) {
     const dtype_received as = m->is_sent ? (dtype_received){m->items, m->dtype->handle}
-                                         : dtype_receive(m->dtype, m->items, mpi_most_bytes(mpi));
+                                         : dtype_receive(m->dtype, m->items, mpi_bytes_limit(mpi));
     const mpi_counted *calls = as.count <= mpi->count_limit ? mpi->small : mpi->large;
     int peer = (int)m->peer, tag = (int)m->tag;
     int code = m->is_sent ? calls->isend(m->data, as.count, as.type, peer, tag, comm, &m->request)

@@ -74,20 +74,20 @@ static int itself_poll(const itself_awaited *a, const call_facts *facts, int giv
                 return 0;
             next = clock_now() + ASK_EACH_NS;
         }
-        clock_between(looks);
+        clock_backoff(looks);
     }
 }
 
 int itself_await(const frame *f) {
     _Alignas(16) char status[MPI_STATUS_BYTES];
     const itself_awaited a = {.f = f, .status = status};
-    if (!itself_is_awaited(&f->facts) || itself_is_sent(&f->facts) || !stack_is_answered()) return 0;
+    if (!itself_is_awaited(&f->facts) || itself_is_sent(&f->facts) || !stack_is_available()) return 0;
     return itself_poll(&a, &f->facts, facts_have(&f->facts, ATTRIBUTE_DEST) && f->facts.dest != MPIXLA_PROC_NULL);
 }
 
 int itself_wait(const call_facts *started, mpi_request *receiving, void *status) {
     const itself_awaited a = {.receiving = receiving, .status = status};
-    if (!itself_is_awaited(started) || itself_is_sent(started) || !stack_is_answered())
+    if (!itself_is_awaited(started) || itself_is_sent(started) || !stack_is_available())
         return mpi_get()->wait(receiving, status);
     return itself_poll(&a, started, 0);
 }

@@ -261,7 +261,7 @@ static int request_claim(frame *f) {
         return REFUSED;
     f->request = r;
     if (!r) return 0;
-    progress_less();
+    progress_request_ended();
     f->started = &r->facts;
     f->agreement = r->agreement;
     f->status = r->status;
@@ -327,7 +327,7 @@ void request_settle(frame *f, int code) {
         request_call_save(r, f);
         request_id_write(&f->id, r);
         request_state_set(r, REQUEST_STARTED);
-        progress_more();
+        progress_request_started();
     } else if (!starts && request_is_to_self(r)) {
         request_leave_unreceived(r);
     } else {

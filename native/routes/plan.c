@@ -291,7 +291,7 @@ static void plan_keep(comm_entry *entry, plan *p) {
 }
 
 void plan_start(void) {
-    comm_slot_freed_by(COMM_SLOT_PLAN, plan_free);
+    comm_slot_destructor_set(COMM_SLOT_PLAN, plan_free);
 }
 
 int plan_find(const frame *f, const device *d, plan **found) {

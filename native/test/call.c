@@ -171,7 +171,7 @@ static struct {
 } neighbours[COMMS];
 
 static topology *topology_of(int64_t comm, int dimensions) {
-    comm_entry *entry = comm >= 0 && comm < COMMS ? comm_look(comm) : NULL;
+    comm_entry *entry = comm >= 0 && comm < COMMS ? comm_find_any(comm) : NULL;
     if (!entry) return NULL;
     topology *t = &neighbours[comm].topology;
     t->dimensions = dimensions;
@@ -201,7 +201,7 @@ void call_grid_set(int64_t comm, int dimensions, const int64_t *low, const int64
         call_edges_set(comm, sending, 2 * (int64_t)dimensions, ranks, tags[sending]);
     topology *t = topology_of(comm, dimensions);
     if (!t) return;
-    const comm_entry *entry = comm_look(comm);
+    const comm_entry *entry = comm_find_any(comm);
     for (int d = 0; d < dimensions; d++) {
         neighbours[comm].sizes[d] = d == 0 ? entry->size : 1;
         neighbours[comm].periods[d] = 1;

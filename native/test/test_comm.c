@@ -145,21 +145,21 @@ static void revokes_what_it_has_made(void) {
     comm_entry *entry = comm_find(comm_register(number, "lossy"));
     mpixla_handle derived = 0;
     int before = fake->revoked;
-    loss_spread(entry);
+    loss_derived_revoke(entry);
     CHECK_INT(fake->revoked, before);
     CHECK_INT(comm_derive(entry, COMM_PRIVATE, &derived), 0);
-    loss_spread(entry);
+    loss_derived_revoke(entry);
     CHECK_INT(fake->revoked, before + 1);
     CHECK_INT(comm_derive(entry, COMM_REVERSED, &derived), 0);
-    loss_spread(entry);
+    loss_derived_revoke(entry);
     CHECK_INT(fake->revoked, before + 3);
-    CHECK_INT(loss_is(75), 0);
+    CHECK_INT(loss_is_error(75), 0);
     mpixla_loss_classes_set(75, 76, 77);
-    for (int class = 74; class < 79; class++) CHECK_INT(loss_is(class), class >= 75 && class <= 77);
+    for (int class = 74; class < 79; class++) CHECK_INT(loss_is_error(class), class >= 75 && class <= 77);
     CHECK_INT(loss_is_pending(76), 1);
     CHECK_INT(loss_is_pending(77), 0);
     mpixla_loss_classes_set(0, 0, 0);
-    CHECK_INT(loss_is(0), 0);
+    CHECK_INT(loss_is_error(0), 0);
     CHECK_INT(loss_is_pending(0), 0);
 }
 

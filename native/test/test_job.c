@@ -15,7 +15,7 @@
 
 static void fail_in_a_child(void) {
     (void)error_set("out of memory for a test");
-    (void)job_fail(comm_look(FIXTURE_RANK2));
+    (void)job_fail(comm_find_any(FIXTURE_RANK2));
 }
 
 static void ends_the_job_of_others(void) {
@@ -27,7 +27,7 @@ static void ends_the_job_of_others(void) {
 
 static void is_an_error_of_one_alone(void) {
     (void)error_set("out of memory for a test");
-    CHECK_INT(job_fail(comm_look(FIXTURE_SELF)), REFUSED);
+    CHECK_INT(job_fail(comm_find_any(FIXTURE_SELF)), REFUSED);
     CHECK_STR(error_get(), "out of memory for a test");
 }
 
@@ -127,7 +127,7 @@ static void ends_whatever_blocks(void) {
         if (children[i] != 0) continue;
         blocks[i]();
         (void)error_set("out of memory for a test");
-        (void)job_fail(comm_look(FIXTURE_RANK2));
+        (void)job_fail(comm_find_any(FIXTURE_RANK2));
         _exit(79);
     }
     for (int i = 0; i < WAYS; i++) CHECK_INT(process_end(children[i]), i == 0 ? ABORTED : ENDED);

@@ -27,11 +27,11 @@ static void gives_an_equal_item_its_number(void) {
     static list l = {.item_size = sizeof(double), .what = "doubles"};
     for (int i = 0; i < MANY; i++) {
         double item = 0.5 * i;
-        CHECK_INT(list_number(&l, &item), i);
+        CHECK_INT(list_find_or_append(&l, &item), i);
     }
     for (int i = 0; i < MANY; i++) {
         double item = 0.5 * i;
-        CHECK_INT(list_number(&l, &item), i);
+        CHECK_INT(list_find_or_append(&l, &item), i);
     }
     CHECK_INT(atomic_load(&l.count), MANY);
 }
@@ -43,8 +43,8 @@ static void refuses_when_full(void) {
     CHECK_INT(number, room - 1);
     CHECK_INT(list_append(&l, "x"), -1);
     CHECK_STR(error_get(), "more than 1048576 crumbs were used in one process; create them once and use them again");
-    CHECK_INT(list_number(&l, "x"), 0);
-    CHECK_INT(list_number(&l, "y"), -1);
+    CHECK_INT(list_find_or_append(&l, "x"), 0);
+    CHECK_INT(list_find_or_append(&l, "y"), -1);
 }
 
 /* Each thread appends its own items, and all of them number the same ones. Copying a large item takes long enough
@@ -66,7 +66,7 @@ static void *append(void *argument) {
         int same = i / 8;
         const large *found = list_find(&own, list_append(&own, &item));
         CHECK(found && found->number == item.number);
-        numbers[thread][i] = (int)list_number(&shared, &same);
+        numbers[thread][i] = (int)list_find_or_append(&shared, &same);
     }
     return NULL;
 }

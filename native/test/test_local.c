@@ -141,7 +141,7 @@ static void gives_what_mpi_would(void) {
 
 /* Gives all ranks memory that nobody has used. */
 static void memory_renew(void) {
-    const uint64_t shared = shared_number();
+    const uint64_t shared = shared_random_number();
     for (int i = 0; i < RANKS; i++) {
         comm_entry *entry = comm_find(comms[i]);
         segment *old = comm_attached(entry, COMM_SLOT_LOCAL);
@@ -151,7 +151,7 @@ static void memory_renew(void) {
         if (!memories[i]) exit(check_failures());
         comm_attach(entry, COMM_SLOT_LOCAL, segment_over(memories[i], entry));
     }
-    shared_forget(shared);
+    shared_unlink(shared);
 }
 
 /* Runs a call of rank 0 that waits for others, in a thread of its own. */
@@ -427,11 +427,11 @@ static int64_t bytes_of_u64(int type) {
 static void proves_that_it_is_the_same_memory(void) {
     const comm_entry *entry = comm_find(comms[1]);
     segment *s;
-    told.number = shared_number();
+    told.number = shared_random_number();
     uint64_t *memory = shared_open(told.number, 1, segment_bytes(RANKS), 0, segment_bytes(RANKS));
     CHECK(memory != NULL);
     if (!memory) return;
-    *memory = shared_number();
+    *memory = shared_random_number();
     fake->touches = tell;
     fake->item_bytes = bytes_of_u64;
     for (int right = 0; right < 2; right++) {
@@ -442,7 +442,7 @@ static void proves_that_it_is_the_same_memory(void) {
     }
     fake->touches = NULL;
     fake->item_bytes = NULL;
-    shared_forget(told.number);
+    shared_unlink(told.number);
     shared_close(memory, segment_bytes(RANKS));
 }
 

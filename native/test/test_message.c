@@ -105,7 +105,7 @@ static void another_size_is_refused(void) {
 
 /* MPI knows only that it has not had room. The note is its own where the communicator is certain to be the same. */
 static void a_longer_one_is_explained(void) {
-    comm_look(FIXTURE_RANK0)->agreed = 5;
+    comm_find_any(FIXTURE_RANK0)->agreed = 5;
     bring(2, FFI_F32, CALL_COUNT); /* not its own */
     bring(2, FFI_F32, 5);
     is_truncated = 1;
@@ -115,7 +115,7 @@ static void a_longer_one_is_explained(void) {
     fixture_fail(NULL, 0);
     CHECK_STR(receive(2, BYTES), "");
     CHECK_INT(come, 0);
-    comm_look(FIXTURE_RANK0)->agreed = 0;
+    comm_find_any(FIXTURE_RANK0)->agreed = 0;
 }
 
 static const char *receive_type(int from, int dtype) {
@@ -146,13 +146,13 @@ static void a_note_that_may_be_of_another_message(void) {
     CHECK_STR(receive(2, BYTES), "");
     CHECK_STR(receive_type(2, FFI_S32), "");
     sent_data = received_data = ones;
-    comm_look(FIXTURE_RANK0)->agreed = 5;
+    comm_find_any(FIXTURE_RANK0)->agreed = 5;
     bring(2, FFI_S32, CALL_COUNT); /* of another communicator */
-    comm_look(FIXTURE_RANK0)->agreed = 6;
+    comm_find_any(FIXTURE_RANK0)->agreed = 6;
     CHECK_STR(receive(2, BYTES), "");
-    comm_look(FIXTURE_RANK0)->agreed = 5;
+    comm_find_any(FIXTURE_RANK0)->agreed = 5;
     CHECK_IN(receive(2, BYTES), "They differ in the data type. ");
-    comm_look(FIXTURE_RANK0)->agreed = 0;
+    comm_find_any(FIXTURE_RANK0)->agreed = 0;
     CHECK_INT(come, 0);
 }
 

@@ -42,7 +42,7 @@ static void says_all_of_it(void) {
     for (int i = 0; i < BYTES; i++) sent[i] = (char)('a' + i % 26);
     pipe_open();
     const run_threads reader = threads_start(1, read_slowly);
-    output_say(sent);
+    output_write(sent);
     threads_join(&reader);
     CHECK(strcmp(came, sent) == 0);
     pipe_close();
@@ -53,13 +53,13 @@ static void gives_up(void) {
     const int own_output = dup(STDOUT_FILENO);
     CHECK(dup2(ends[1], STDOUT_FILENO) == STDOUT_FILENO);
     CHECK(!output_is_stuck());
-    output_say(sent);
+    output_write(sent);
     CHECK(output_is_stuck());
     CHECK(dup2(own_output, STDOUT_FILENO) == STDOUT_FILENO);
     close(own_output);
     pipe_close();
     mpixla_output_set(-1);
-    output_say(sent);
+    output_write(sent);
     mpixla_output_set(STDERR_FILENO);
 }
 
@@ -90,9 +90,9 @@ static void flushes_when_asked(void) {
 }
 
 static void flushes_soon(void) {
-    output_flush_soon();
+    output_flush_request();
     mpixla_front_end_set(MPIXLA_WISH_FLUSH_OWN, flush_own);
-    output_flush_soon();
+    output_flush_request();
     while (atomic_load(&own) < 1) clock_sleep(1);
     CHECK_INT(atomic_load(&asked), 100);
 }
@@ -109,7 +109,7 @@ static void calls_nothing_after_the_end(void) {
     mpixla_front_end_end();
     const int before = atomic_load(&asked) + atomic_load(&own);
     output_flush(100000);
-    output_flush_soon();
+    output_flush_request();
     mpixla_front_end_end();
     CHECK_INT(atomic_load(&asked) + atomic_load(&own), before);
 }

@@ -169,7 +169,7 @@ static void begin(void (*edges)(int64_t items)) {
         numbers_of_comms[r] = fake->comm_new(r, RANKS, 0);
         snprintf(name, sizeof name, "of rank %d", r);
         comms[r] = mpixla_comm_register(fake->handle(numbers_of_comms[r]), name);
-        CHECK_INT(comm_derive(comm_look(comms[r]), COMM_PRIVATE, &private), 0);
+        CHECK_INT(comm_derive(comm_find_any(comms[r]), COMM_PRIVATE, &private), 0);
     }
     edges_clear();
     edges(1);
@@ -367,7 +367,7 @@ static void ends_the_waits_of_others(void) {
     ring(1);
     sent_fill(1);
     const pthread_t waiting = waiting_start(1);
-    memory_break(pairs_held.state(comm_attached(comm_look(comms[0]), COMM_SLOT_PAIRS)), 0, 0, "a test");
+    memory_break(pairs_held.state(comm_attached(comm_find_any(comms[0]), COMM_SLOT_PAIRS)), 0, 0, "a test");
     pthread_join(waiting, NULL);
     CHECK_IN(told[1], "has failed on rank 0 before all ranks had what they were to get from it: a test. Go on");
     check_broken(2, "has failed on rank 0 before all ranks had what they were to get from it: a test. Go on");
@@ -404,7 +404,7 @@ static void broken_before_it_is_made(void) {
         begin(ring);
         void *made;
         fixture_fail(functions[i], 4);
-        CHECK_INT(pairs_held.make(comm_look(comms[0]), &made), 4);
+        CHECK_INT(pairs_held.make(comm_find_any(comms[0]), &made), 4);
         fixture_fail(NULL, 0);
         CHECK(made != NULL);
         if (!made) continue;

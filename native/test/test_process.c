@@ -25,36 +25,36 @@ static pid_t child_start(process_id *id) {
 }
 
 static void await(const process_id *id, process_state state) {
-    while (process_look(id) != state) clock_sleep(1);
+    while (process_state_read(id) != state) clock_sleep(1);
 }
 
 static void tells_states_apart(void) {
     process_id id;
     const pid_t child = child_start(&id);
     CHECK_INT(id.number, child);
-    CHECK_INT(process_look(&id), PROCESS_THERE);
-    CHECK_INT(process_look(&(process_id){.number = child}), PROCESS_THERE);
+    CHECK_INT(process_state_read(&id), PROCESS_THERE);
+    CHECK_INT(process_state_read(&(process_id){.number = child}), PROCESS_THERE);
     kill(child, SIGSTOP);
     await(&id, PROCESS_STOPPED);
     kill(child, SIGKILL);
     await(&id, PROCESS_GONE); /* a zombie */
     CHECK_INT(process_end(child), -SIGKILL);
-    CHECK_INT(process_look(&id), PROCESS_GONE);
+    CHECK_INT(process_state_read(&id), PROCESS_GONE);
 }
 
 static void knows_by_its_start_who_has_the_number(void) {
     process_id id = process_self();
     CHECK_INT(id.started, process_started(getpid()));
-    CHECK_INT(process_look(&id), PROCESS_THERE);
+    CHECK_INT(process_state_read(&id), PROCESS_THERE);
     if (id.started == 0) return; /* this system does not say */
     id.started++;
-    CHECK_INT(process_look(&id), PROCESS_GONE);
+    CHECK_INT(process_state_read(&id), PROCESS_GONE);
     id.space++; /* its number means another process here */
-    CHECK_INT(process_look(&id), PROCESS_THERE);
+    CHECK_INT(process_state_read(&id), PROCESS_THERE);
     id.number = INT32_MAX; /* or none */
-    CHECK_INT(process_look(&id), PROCESS_THERE);
+    CHECK_INT(process_state_read(&id), PROCESS_THERE);
     id.space = 0;
-    CHECK_INT(process_look(&id), PROCESS_GONE);
+    CHECK_INT(process_state_read(&id), PROCESS_GONE);
 }
 
 int main(void) {

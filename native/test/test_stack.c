@@ -28,7 +28,7 @@ static char text[TEXT_BYTES];
 static int64_t threads;
 
 static void nobody_answers(void) {
-    CHECK(!stack_is_answered());
+    CHECK(!stack_is_available());
     text[0] = 'x';
     CHECK(!stack_ask(text, sizeof text, &threads, MILLISECONDS));
     CHECK_STR(text, "");
@@ -85,7 +85,7 @@ static void a_late_answer_is_nobodys(void) {
 static void each_thread_is_answered(void) {
     mpixla_front_end_set(MPIXLA_WISH_STACKS, answer);
     threads_run(4, ask);
-    CHECK(stack_is_answered());
+    CHECK(stack_is_available());
     stack_close();
     CHECK(!stack_ask(text, sizeof text, &threads, MILLISECONDS));
     CHECK_INT(threads, -1);

@@ -12,7 +12,7 @@ static int64_t registered(int number) {
 static const topology *topology_of(int number) {
     int64_t id = registered(number);
     CHECK(id >= 0);
-    return comm_look(id)->topology;
+    return comm_find_any(id)->topology;
 }
 
 static void check_slots(const topology_slots *s, int64_t number, const int64_t *ranks, const int64_t *tags) {
@@ -55,7 +55,7 @@ static void graphs(void) {
     t = topology_of(number);
     CHECK_INT(t->sources.number, 0);
     CHECK_INT(t->dests.number, 0);
-    CHECK(comm_look(FIXTURE_RANK0)->topology == NULL);
+    CHECK(comm_find_any(FIXTURE_RANK0)->topology == NULL);
 }
 
 static int shift(int64_t comm, int64_t direction, int64_t disp, int64_t *rank) {

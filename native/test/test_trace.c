@@ -243,7 +243,7 @@ static void says_who_waits_to_compare(void) {
         CHECK_STR(run(ops[i], FIXTURE_RANK0, 0), "");
         CHECK_INT(last_call().meeting, TIMELINE_EACH_FOR_ALL);
     }
-    comm_look(FIXTURE_RANK0)->collectives = CHECK_FIRST_CALLS; /* the next ones are not compared */
+    comm_find_any(FIXTURE_RANK0)->collectives = CHECK_FIRST_CALLS; /* the next ones are not compared */
     CHECK_STR(run("bcast", FIXTURE_RANK0, 0), "");
     CHECK_INT(last_call().meeting, TIMELINE_EACH_FOR_ROOT);
     fake->during = NULL;

@@ -76,7 +76,7 @@ void trampoline_refuse(const char *name) {
         "mpixla: XLA has called %s, which mpixla does not pass on to MPI. Use a jaxlib that this mpixla was tested "
         "with, or gloo (without python -m mpixla.distributed).\n",
         name);
-    output_say(text);
+    output_write(text);
     abort();
 }
 

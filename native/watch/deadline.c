@@ -194,7 +194,7 @@ static int64_t deadline_lost_find(void) {
     for (int64_t i = 0; i < deadline.ranks; i++) {
         if (i == deadline.rank || strcmp(deadline.processes[i].host, deadline.processes[deadline.rank].host) != 0)
             continue;
-        const process_state found = process_look(
+        const process_state found = process_state_read(
             &(process_id){.number = deadline.processes[i].number, .started = deadline.processes[i].started});
         if (found == PROCESS_THERE) continue;
         lost_facts[n++] = i;
@@ -474,7 +474,7 @@ static void deadline_report_end(void) {
     const char *words = text ? text : "mpixla: a call has waited for too long, and there is no memory to say more.\n";
     if (inquiry.reason != REPORT_WARNING)
         job_end(words, inquiry.reason == REPORT_LIMIT ? EXIT_TIMED_OUT : EXIT_IN_VAIN, deadline.talks);
-    output_say(words);
+    output_write(words);
     free(text);
     warning.thread = inquiry.thread;
     warning.call = inquiry.call;
@@ -595,7 +595,7 @@ static void deadline_output_flush(void) {
     static int64_t next;
     if (deadline.ranks == 1 || clock_now() < next) return;
     next = clock_now() + FLUSH_PERIOD_NS;
-    output_flush_soon();
+    output_flush_request();
 }
 
 /* Runs the watchdog's thread until MPI_Finalize begins. */
@@ -699,8 +699,8 @@ int mpixla_timeout_set(double limit, double warn_after, mpixla_handle comm, cons
     next_report_ns = deadline_first_report_ns();
     if (deadline.talks) post_open(comm, (int)count);
     /* Before the thread, as the others wait for this rank to leave even if it cannot have one. */
-    comm_slot_freed_by(COMM_SLOT_END, deadline_finalize);
-    comm_attach(comm_look(0), COMM_SLOT_END, &deadline);
+    comm_slot_destructor_set(COMM_SLOT_END, deadline_finalize);
+    comm_attach(comm_find_any(0), COMM_SLOT_END, &deadline);
     if (deadline.ends_job) nccl_calls_wait();
     int code = system_condition_make(&deadline.changed);
     return code == 0 ? thread_start(deadline_watch, STACK_BYTES, "for the time limit") : code;

@@ -43,7 +43,7 @@ flight *flight_mine(void) {
     if (own) return own;
     own = flight_place_take();
     pthread_once(&once, flight_key_create);
-    pause_count_in(own ? &own->pauses : NULL);
+    pause_counter_set(own ? &own->pauses : NULL);
     if (own && !no_key) (void)pthread_setspecific(key, own);
     return own;
 }

@@ -70,7 +70,7 @@ static void interrupt_print(const char *call) {
         "mpixla: rank %d was interrupted (SIGINT) in %s, which has not ended. A call of MPI cannot be interrupted: "
         "%s ends if the call lasts for %d s.\n",
         mpi_get()->world_rank, call, ends_job ? "the whole job" : "this process", END_AFTER_MS / 1000);
-    output_say(text);
+    output_write(text);
 }
 
 /* Waits until the calls have ended; ends the job after END_AFTER_MS. */

@@ -83,12 +83,12 @@ static void leftover_drain(void *nothing) {
     (void)nothing;
     if (mpi->comm_size(world, &size) != 0 || size == 1) return;
     for (int i = 0; i < PROGRESS_CALLS; i++) {
-        (void)mpi_go_on(world);
+        (void)mpi_progress(world);
         clock_sleep(PROGRESS_PAUSE_MS);
     }
     leftover_comm_drain(world, "MPI_COMM_WORLD", mpi->world_rank);
     for (int64_t i = 0; i < comm_count_all(); i++) {
-        const comm_entry *entry = comm_look(i);
+        const comm_entry *entry = comm_find_any(i);
         if (atomic_load(&entry->alive) && entry->size > 1 && entry->handle != world)
             leftover_comm_drain(entry->handle, entry->name, entry->rank);
     }
@@ -96,6 +96,6 @@ static void leftover_drain(void *nothing) {
 
 void leftover_start(void) {
     static char anything;
-    comm_slot_freed_by(COMM_SLOT_LEFTOVER, leftover_drain);
-    comm_attach(comm_look(0), COMM_SLOT_LEFTOVER, &anything);
+    comm_slot_destructor_set(COMM_SLOT_LEFTOVER, leftover_drain);
+    comm_attach(comm_find_any(0), COMM_SLOT_LEFTOVER, &anything);
 }

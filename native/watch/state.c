@@ -205,7 +205,7 @@ static void state_comms_write(wire_writer *w) {
     const int64_t room = sizeof words / sizeof words[0];
     int has_all = comms <= MOST_COMMS;
     for (int64_t look = 0; look < 2 * comms && n < room; look++) {
-        const comm_entry *c = comm_look(look < comms ? look : 2 * comms - 1 - look);
+        const comm_entry *c = comm_find_any(look < comms ? look : 2 * comms - 1 - look);
         if (atomic_load(&c->alive) != (look < comms)) continue;
         words[n++] = comm_key(c);
         words[n++] = atomic_load(&c->collectives);

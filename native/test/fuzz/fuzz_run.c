@@ -435,7 +435,7 @@ static void topologies_add(void) {
         fuzz_comm *made = &world.comms[world.alive++];
         *made = comm_make(grids[i].rank, 4);
         call_grid_set(made->id, grids[i].dimensions, grids[i].low, grids[i].high);
-        made->topology = comm_look(made->id)->topology;
+        made->topology = comm_find_any(made->id)->topology;
     }
     static const int64_t dests[] = {1, NOBODY, 2, 0}, sources[] = {0, 3, 0}, tags[] = {1, 0, 0, 5},
                          recvtags[] = {2, 2, 5};
@@ -443,7 +443,7 @@ static void topologies_add(void) {
     *graph = comm_make(0, 4);
     call_edges_set(graph->id, 1, 4, dests, tags);
     call_edges_set(graph->id, 0, 3, sources + 0, recvtags);
-    graph->topology = comm_look(graph->id)->topology;
+    graph->topology = comm_find_any(graph->id)->topology;
 }
 
 static char directory[] = "/tmp/fuzz-XXXXXX";
