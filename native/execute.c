@@ -4,9 +4,9 @@
 
 #include "base/error.h"
 #include "base/feature.h"
-#include "call/apart.h"
 #include "call/prepared.h"
 #include "call/site.h"
+#include "call/worker.h"
 #include "check/check.h"
 #include "mpi/loss.h"
 #include "ops/request.h"
@@ -19,25 +19,28 @@
 #include "xla/ffi.h"
 
 int64_t mpixla_calls_in_flight(void) {
-    return flight_count() + apart_count();
+    return flight_count() + worker_call_count();
 }
 
+/* Makes XLA's error, and notes the failure for the case that the program ends without having seen it (watch/failure.h).
+ * `lost`: the communicator, if one of its processes has died. */
 static ffi_error *execute_error_make(const ffi_call_frame *call, ffi_error_code code, const char *sentence,
                                      comm_entry *lost) {
     failure_note(sentence, lost);
     return ffi_error_make(call, code, sentence);
 }
 
-/* The call does not fit, in the words of error_get, to which this adds where it stands. */
-static ffi_error *execute_refuse(const ffi_call_frame *call, int64_t site) {
+/* Makes XLA's error for a refused call: the sentence of error_get and the call's source line. */
+static ffi_error *execute_refusal_make(const ffi_call_frame *call, int64_t site) {
     char sentence[ERROR_BYTES + SITE_TEXT_BYTES + 16];
     const char *line = site_text(site);
     snprintf(sentence, sizeof sentence, *line ? "%s (at %s)" : "%s", error_get(), line);
     return execute_error_make(call, FFI_ABORTED, sentence, NULL);
 }
 
-/* Returns the way out of an MPI error of this class, to stand behind MPI's text; "" if there is none to name. */
-static const char *execute_loss_advice(const frame *f, int class, comm_entry **lost) {
+/* Returns the advice for an MPI error of this class, to stand behind MPI's text; "" if there is none. Sets `*lost` to
+ * the communicator if one of its processes has died, and revokes its derived communicators. */
+static const char *execute_error_advice(const frame *f, int class, comm_entry **lost) {
     *lost = loss_is_error(class) ? f->started ? f->started->communicator : f->facts.communicator : NULL;
     if (!*lost && class == mpi_get()->facts.err_truncate)
         return ". The message is longer than the template of its receive. With --check (MPIXLA_CHECK=1) the error "
@@ -49,19 +52,20 @@ static const char *execute_loss_advice(const frame *f, int class, comm_entry **l
            "it by comm.Revoke() and comm.Shrink(), as docs/trouble.md shows";
 }
 
+/* Makes XLA's error for an MPI error code: MPI's text, the description of the call, and advice. */
 static ffi_error *execute_mpi_error_make(const ffi_call_frame *call, const frame *f, int code) {
     char what[512];
     comm_entry *lost;
-    const char *advice = execute_loss_advice(f, mpi_error_class(code), &lost);
+    const char *advice = execute_error_advice(f, mpi_error_class(code), &lost);
     frame_describe(f, what, sizeof what);
     (void)mpi_error_set(f->fault.function ? f->fault.function : f->facts.row->mpi_name, code, what, advice);
     return execute_error_make(call, FFI_INTERNAL, error_get(), lost);
 }
 
-/* The result keeps the template's values beyond the message that arrived. Where the route works on copies, the result
- * is one, and the template is not. */
-static int execute_template_keep(frame *f) {
-    const int code = frame_arrive(f, f->status);
+/* Copies the template's values behind the message that arrived to the result. If the route works on copies, the result
+ * is one, and the template is not. Returns 0 or an error code. */
+static int execute_template_rest_copy(frame *f) {
+    const int code = frame_arrived_set(f, f->status);
     const int64_t at = f->arrived, bytes = frame_buffer_bytes(&f->recv) - at;
     if (code != 0 || bytes <= 0) return code;
     char *to = (char *)f->recv.data + at;
@@ -70,7 +74,8 @@ static int execute_template_keep(frame *f) {
                                  : device_copy_out(frame_device(f), to, from, bytes);
 }
 
-/* A message that is no whole number of items has another data type than its template. */
+/* Refuses a message that is no whole number of items, so of another data type than its template. Returns 0 or REFUSED.
+ */
 static int execute_arrival_check(const frame *f) {
     const dtype_entry *dtype = f->recv.dtype;
     if (f->arrived == 0 || f->arrived % dtype->row->itemsize == 0) return 0;
@@ -82,11 +87,12 @@ static int execute_arrival_check(const frame *f) {
         mpi_get()->world_rank, (long long)f->arrived, dtype->row->name, what);
 }
 
-/* Makes the call; then the result gets the rest of its values: zeros behind the rows that count, and the template's. */
+/* Makes the call, and fills the rest of its result: zeros behind the rows that count, and the template's values.
+ * Returns 0 or an error code. */
 static int execute_call_make(frame *f, const operation *o, const route *r) {
     int code = r->run(f, o);
     if (code == 0 && f->rest) code = device_clear(frame_device(f), f->rest, f->rest_bytes);
-    if (code == 0 && f->template_.dtype && f->recv.count > 0 && !f->id.dtype) code = execute_template_keep(f);
+    if (code == 0 && f->template_.dtype && f->recv.count > 0 && !f->id.dtype) code = execute_template_rest_copy(f);
     return code;
 }
 
@@ -99,7 +105,7 @@ typedef struct watch {
     log_call line;
 } watch;
 
-/* Before anything that may wait. */
+/* Begins trace and checks of a call, before anything that may wait. Returns 0, or an error code of the checks. */
 static int execute_watch_begin(watch *w, unsigned on, frame *f) {
     w->on = on;
     w->checks = (w->on & FEATURE_CHECKS) && check_is_due(&f->facts);
@@ -110,7 +116,8 @@ static int execute_watch_begin(watch *w, unsigned on, frame *f) {
     return code;
 }
 
-/* When it is known what a call waits for, and right before it is made. */
+/* Tells trace, checks and log the request that the call waits for, right before the call is made. Returns 0, or an
+ * error code of the checks. */
 static int execute_watch_run(watch *w, frame *f) {
     const request *r = f->request;
     const trace_request known = {r ? r->number : -1, r ? r->generation : 0, f->started};
@@ -123,7 +130,7 @@ static int execute_watch_run(watch *w, frame *f) {
     return code;
 }
 
-/* After it, if it was made: that is known. Returns the code, or what else is wrong. */
+/* Ends the checks of a call; `made`: the call was made. Returns its code, or REFUSED if its message does not fit. */
 static int execute_watch_end(const watch *w, frame *f, int made, int code) {
     return w->checked ? check_end(f, made, code) : code;
 }
@@ -135,8 +142,8 @@ static ffi_error *execute_call(const ffi_call_frame *call, prepared *p, const op
     flight_call here;
     watch w;
     flight *mine = flight_mine();
-    if (!mine) return execute_refuse(call, 0);
-    if (prepared_read(p, &f, &o->row, call, gpu)) return execute_refuse(call, f.facts.site);
+    if (!mine) return execute_refusal_make(call, 0);
+    if (prepared_read(p, &f, &o->row, call, gpu)) return execute_refusal_make(call, f.facts.site);
     const int takes_request = o->row.request != MPIXLA_COMPLETES, is_new = !f.route;
     flight_enter(mine, &here, &f.facts);
 
@@ -161,39 +168,40 @@ static ffi_error *execute_call(const ffi_call_frame *call, prepared *p, const op
 
     flight_leave(mine, &here);
     ffi_error *error = code == 0         ? NULL
-                       : code == REFUSED ? execute_refuse(call, f.facts.site)
+                       : code == REFUSED ? execute_refusal_make(call, f.facts.site)
                                          : execute_mpi_error_make(call, &f, code);
     if (o->row.request == MPIXLA_WAITS) request_settle(&f, code); /* the error has said what the request was */
     return error;
 }
 
-/* Before a look at the call. In a fork it is refused, with error_set: lines and failures that nobody has heard of have
- * locks, which another thread may have held. Else such failures are told. Returns whether it is refused. */
-static int execute_is_refused(unsigned on) {
+/* Refuses all calls in a forked process, with error_set: no lock may be taken there, as another thread may have held it
+ * at the fork. Elsewhere prints the failures that nobody has seen. Returns whether calls are refused. */
+static int execute_process_check(unsigned on) {
     if (on & FEATURE_FORKED) return comm_state_check() != 0;
     failure_print();
     return 0;
 }
 
-static ffi_error *execute_apart(const ffi_call_frame *call, const void *o, void *p) {
+/* Makes a call with the host's memory on a worker thread (worker_function). */
+static ffi_error *execute_on_worker(const ffi_call_frame *call, const void *o, void *p) {
     return execute_call(call, p, o, NULL, features_get());
 }
 
 ffi_error *execute_on_host(ffi_call_frame *call, const operation *o) {
     const unsigned on = features_get();
-    if (ffi_is_answered(call, FFI_STAGE_EXECUTE)) return NULL;
-    if ((on & (FEATURE_FORKED | FEATURE_UNPRINTED)) && execute_is_refused(on)) return ffi_error_of_call(call);
+    if (ffi_query_answer(call, FFI_STAGE_EXECUTE)) return NULL;
+    if ((on & (FEATURE_FORKED | FEATURE_UNPRINTED)) && execute_process_check(on)) return ffi_error_from_sentence(call);
     prepared *p = prepared_of(call);
-    return (on & FEATURE_APART) && ffi_can_wait(call) ? apart_run(call, execute_apart, o, p)
-                                                      : execute_call(call, p, o, NULL, on);
+    return (on & FEATURE_WORKERS) && ffi_has_futures(call) ? worker_call_submit(call, execute_on_worker, o, p)
+                                                           : execute_call(call, p, o, NULL, on);
 }
 
 ffi_error *execute_on_device(const ffi_call_frame *call, const operation *o) {
     const unsigned on = features_get();
-    if (ffi_is_answered(call, FFI_STAGE_EXECUTE)) return NULL;
-    if ((on & (FEATURE_FORKED | FEATURE_UNPRINTED)) && execute_is_refused(on)) return ffi_error_of_call(call);
+    if (ffi_query_answer(call, FFI_STAGE_EXECUTE)) return NULL;
+    if ((on & (FEATURE_FORKED | FEATURE_UNPRINTED)) && execute_process_check(on)) return ffi_error_from_sentence(call);
     gpu_call g;
-    if (gpu_enter(&g, call)) return execute_refuse(call, 0);
+    if (gpu_enter(&g, call)) return execute_refusal_make(call, 0);
     ffi_error *error = execute_call(call, prepared_of(call), o, &g.of_frame, on);
     gpu_leave(&g);
     return error;

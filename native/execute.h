@@ -7,8 +7,10 @@
 
 #include "call/route.h"
 
-/* A call with the host's memory, or a GPU's. NULL, or an error, which is XLA's then. */
+/* Makes a call with the host's memory. Returns NULL, or XLA's error, which XLA owns. */
 ffi_error *execute_on_host(ffi_call_frame *call, const operation *o);
+
+/* Makes a call with a GPU's memory. Returns NULL, or XLA's error, which XLA owns. */
 ffi_error *execute_on_device(const ffi_call_frame *call, const operation *o);
 
 #endif

@@ -45,6 +45,7 @@ enum {
 
 static mpixla_op_row table[ROWS];
 
+/* Fills the table of all operations from the rows of ops.def. */
 static void handler_table_fill(void) {
     static const struct {
         const operation *operation;
@@ -70,6 +71,7 @@ static void handler_table_fill(void) {
     }
 }
 
+/* Returns the table of all operations, with its number of rows and their size; it is filled in the first call. */
 const mpixla_op_row *mpixla_op_table(size_t *rows, size_t *row_size) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, handler_table_fill);

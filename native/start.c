@@ -10,6 +10,7 @@ int mpixla_abi_version(void) {
     return MPIXLA_ABI_VERSION;
 }
 
+/* Connects the library to the MPI of this process. Returns 0 or REFUSED. */
 int mpixla_start(const mpixla_mpi_facts *facts) {
     mpi_library *mpi = mpi_connect(facts);
     if (!mpi || comm_start(mpi) || float_reduce_start(mpi) || pair_reduce_start(mpi)) return REFUSED;

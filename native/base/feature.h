@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 
 enum {
-    FEATURE_APART = 1,      /* calls are made by threads of the library's own (call/apart.h) */
+    FEATURE_WORKERS = 1,    /* calls are made by threads of the library's own (call/worker.h) */
     FEATURE_CHECKS = 2,     /* calls are compared between ranks (check/check.h) */
     FEATURE_GPUS = 4,       /* some rank may have a GPU (routes/plan.h) */
     FEATURE_LOG = 8,        /* debug lines (watch/log.h) */

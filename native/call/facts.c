@@ -8,7 +8,8 @@
 #include "call/site.h"
 #include "mpi/reduction.h"
 
-/* Returns the name of a rank or of a special value, which may lie in `number`. */
+/* Returns the name of a rank or of a special value; a number is written to `number`, which the result then points to.
+ */
 static const char *facts_peer_name(int64_t peer, char number[24]) {
     if (peer == MPIXLA_ANY_SOURCE) return "any";
     if (peer == MPIXLA_PROC_NULL) return "nobody";
@@ -16,6 +17,7 @@ static const char *facts_peer_name(int64_t peer, char number[24]) {
     return number;
 }
 
+/* Appends the peer of a message, its tag and its length: " -> 1 with tag 0 and 3 items". */
 static size_t facts_text_add_message(char *text, size_t bytes, size_t used, const char *arrow, int64_t peer,
                                      int64_t tag, int64_t items) {
     char number[24], tag_text[24];
@@ -24,7 +26,7 @@ static size_t facts_text_add_message(char *text, size_t bytes, size_t used, cons
                     tag_text, (long long)items);
 }
 
-/* Adds the number of neighbours on one side of an exchange, and the items that go to them or come from them. */
+/* Appends the number of neighbours on one side of an exchange, and the items that go to them or come from them. */
 static size_t facts_text_add_neighbours(char *text, size_t bytes, size_t used, const call_facts *f, int sending) {
     const topology_slots *slots = facts_neighbours(f, sending);
     int64_t neighbours = 0;
@@ -33,13 +35,14 @@ static size_t facts_text_add_neighbours(char *text, size_t bytes, size_t used, c
                     (long long)neighbours, (long long)(sending ? f->sent : f->received));
 }
 
+/* Appends the source line of a site behind the word `what`, as in ", at model.py:42"; nothing if the line is unknown.
+ */
 static size_t facts_text_add_site(char *text, size_t bytes, size_t used, const char *what, int64_t site) {
     const char *line = site_text(site);
     return *line ? text_add(text, bytes, used, ", %s %s", what, line) : used;
 }
 
-/* Adds a call that does not wait itself. `waits` is the call that waits for the request which this one has started, or
- * NULL. */
+/* Appends the description of a call that is no wait. `waits` is the call that waits for its request, or NULL. */
 static size_t facts_text_add_call(const call_facts *f, const call_facts *waits, int details, char *text, size_t bytes,
                                   size_t used) {
     const dtype_entry *type = facts_type(f);
@@ -69,7 +72,7 @@ static size_t facts_text_add_call(const call_facts *f, const call_facts *waits, 
     return facts_text_add_site(text, bytes, used, waits ? "started at" : "at", f->site);
 }
 
-size_t call_describe(const call_facts *f, const call_facts *started, int details, char *text, size_t bytes) {
+size_t facts_describe(const call_facts *f, const call_facts *started, int details, char *text, size_t bytes) {
     if (f->row->request != MPIXLA_WAITS) return facts_text_add_call(f, NULL, details, text, bytes, 0);
     size_t used = text_add(text, bytes, 0, "%s for %s", f->row->mpi_name, started ? "" : "no request");
     if (started) return facts_text_add_call(started, f, details, text, bytes, used);

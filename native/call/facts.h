@@ -52,7 +52,7 @@ typedef enum frame_counts {
     GATHERED_ROWS,  /* send has COUNTS[rank] rows, recv all of COUNTS */
     SCATTERED_ROWS, /* send has all of COUNTS, recv COUNTS[rank] */
     EXCHANGED_ROWS, /* send has all of SENDCOUNTS, recv all of RECVCOUNTS */
-    MANY            /* any number of operands and as many results, in pairs of one type and shape: see frame_next */
+    MANY /* any number of operands and as many results, in pairs of one type and shape: see frame_buffer_next */
 } frame_counts;
 
 /* The row of ops.def that a frame is checked against. */
@@ -91,13 +91,13 @@ static inline int facts_have(const call_facts *f, int attribute) {
 }
 
 /* Returns whether the call is a message: one that not all ranks of the communicator make. */
-static inline int facts_are_of_message(const call_facts *f) {
+static inline int facts_are_message(const call_facts *f) {
     return f->row->pattern == PAIR;
 }
 
 /* Returns whether all ranks of the communicator make the call. */
 static inline int facts_are_collective(const call_facts *f) {
-    return !facts_are_of_message(f) && f->row->request != MPIXLA_WAITS;
+    return !facts_are_message(f) && f->row->request != MPIXLA_WAITS;
 }
 
 /* Returns whether it is a call between neighbours on a communicator with a topology. */
@@ -112,15 +112,15 @@ static inline const topology_slots *facts_neighbours(const call_facts *f, int se
 }
 
 /* Handles a failure of this rank alone (memory, a GPU's driver), with its text in error_get, before the rank has done
- * its part of the call. In a collective call the other ranks wait for this one: ends the job (mpi/job.h). In a message
- * or a wait returns REFUSED. */
-static inline int call_fail(const call_facts *f) {
+ * its part of the call: ends the job if the call is collective, as the other ranks wait for this one (mpi/job.h); else
+ * returns REFUSED. */
+static inline int facts_fail(const call_facts *f) {
     if (facts_are_collective(f)) (void)job_fail(f->communicator);
     return REFUSED;
 }
 
-/* Return the type and items that describe the call: of the sent buffer, or else of the received one. NULL: it has none.
- */
+/* Returns the element type that describes the call: of the sent buffer, or else of the received one; NULL if it has
+ * none. */
 static inline const dtype_entry *facts_type(const call_facts *f) {
     return f->sent_type ? f->sent_type : f->received_type;
 }
@@ -131,6 +131,6 @@ static inline int64_t facts_count(const call_facts *f) {
 /* Describes the call in one line: "MPI_Send -> 1 with tag 0 and 3 items". With `details` also the data type, the
  * reduction, the communicator and the line of the user's source. `started`: of a wait, the call that started its
  * request, or NULL for no request. Returns the length as text_add does. */
-size_t call_describe(const call_facts *f, const call_facts *started, int details, char *text, size_t bytes);
+size_t facts_describe(const call_facts *f, const call_facts *started, int details, char *text, size_t bytes);
 
 #endif

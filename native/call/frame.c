@@ -45,11 +45,11 @@ static int frame_attribute_name_is(const ffi_bytes *name, int attribute) {
     return name->len == attribute_lengths[attribute] && memcmp(name->ptr, attribute_names[attribute], name->len) == 0;
 }
 
-/* Returns the call's site; 0 if the attribute is none, as only reports need it. */
+/* Returns the call's site from attribute `i`; 0 if the attribute is none, as only reports need it. */
 static int64_t frame_site_read(frame *f, const ffi_attributes *given, int64_t i) {
     if (given->types[i] == FFI_ATTRIBUTE_STRING) {
         const ffi_bytes *text = given->values[i];
-        return site_read(text->ptr, text->len);
+        return site_parse(text->ptr, text->len);
     }
     const ffi_scalar *scalar = given->values[i];
     if (given->types[i] != FFI_ATTRIBUTE_SCALAR || scalar->dtype != FFI_S64) return 0;
@@ -127,15 +127,15 @@ static int frame_attribute_is_at_run_time(const frame *f, int attribute) {
     return (int)(f->at_run_time >> attribute & 1U);
 }
 
-/* Returns how many numbers an attribute has at run time. */
+/* Returns how many numbers an attribute has at run time: 1, or one for each rank or neighbour. */
 static int64_t frame_attribute_size(const frame *f, int attribute) {
     if (!(attribute_forms[attribute] & ARRAY)) return 1;
     if (!facts_have_neighbours(&f->facts)) return f->size;
     return facts_neighbours(&f->facts, attribute != ATTRIBUTE_RECVCOUNTS)->number;
 }
 
-/* Returns a program's number for MPI's. A number that is no rank or tag becomes INT64_MIN, as it could equal one of a
- * program's special values. */
+/* Translates a rank or tag of this MPI to the program's number. Any other number becomes INT64_MIN, as it could equal
+ * one of the program's special values. */
 static int64_t frame_number_from_mpi(const mpixla_mpi_facts *facts, int attribute, int64_t number) {
     int is_source = attribute == ATTRIBUTE_SOURCE;
     if (is_source && number == facts->any_source) return MPIXLA_ANY_SOURCE;
@@ -149,7 +149,7 @@ static int64_t frame_number_given(const frame *f, int attribute) {
     return frame_attribute_is_at_run_time(f, attribute) ? *f->arrays[attribute].items : f->attributes[attribute];
 }
 
-/* Sets the attributes that are given at run time. Returns 0 or REFUSED. */
+/* Sets the attributes that are given at run time from the numbers `v`. Returns 0 or REFUSED. */
 static int frame_values_resolve(frame *f, const mpi_library *mpi, const values *v) {
     int64_t used = 0;
     for (uint32_t left = f->at_run_time; left; left &= left - 1) {
@@ -225,7 +225,8 @@ static int frame_comm_resolve(frame *f) {
     return 0;
 }
 
-/* Sets where MPI writes the status, unless that is a result (frame_status_take). Returns 0 or REFUSED. */
+/* Sets the address that MPI writes the status to, unless the status is a result (frame_status_result_set). Returns 0 or
+ * REFUSED. */
 static int frame_status_resolve(frame *f) {
     const int64_t status = frame_has(f, ATTRIBUTE_STATUS) ? f->attributes[ATTRIBUTE_STATUS] : MPIXLA_NO_STATUS;
     const int is_object = status != MPIXLA_NO_STATUS && status != MPIXLA_STATUS_RESULT;
@@ -291,7 +292,7 @@ static int frame_buffer_read(frame_buffer *b, const frame *f, const char *what, 
     if (!given->data && b->count > 0)
         return error_set("the %s of %s is a null pointer, but has %lld items", what, op, (long long)b->count);
     b->data = given->data;
-    b->rank = given->rank;
+    b->axes = given->rank;
     b->dims = given->dims;
     return 0;
 }
@@ -318,13 +319,14 @@ static int frame_buffers_read(frame *f, const ffi_buffers *given, const char *si
     return 0;
 }
 
-int64_t frame_next(const ffi_buffers *given, int64_t i) {
+int64_t frame_buffer_next(const ffi_buffers *given, int64_t i) {
     while (i < given->size && given->types[i] == FFI_KIND_BUFFER &&
            ((const ffi_buffer *)given->buffers[i])->dtype == FFI_TOKEN)
         i++;
     return i;
 }
 
+/* Returns whether two of XLA's buffers differ in type or shape. */
 static int frame_shapes_differ(const ffi_buffer *a, const ffi_buffer *b) {
     int differ = a->dtype != b->dtype || a->rank != b->rank;
     for (int64_t i = 0; !differ && i < a->rank; i++) differ = a->dims[i] != b->dims[i];
@@ -338,8 +340,8 @@ static int frame_many_read(frame *f, const ffi_buffers *operands, const ffi_buff
     int64_t items = 0, pairs = 0, i = 0, j = 0;
     for (;; i++, j++, pairs++) {
         frame_buffer in = {0}, out = {0};
-        i = frame_next(operands, i);
-        j = frame_next(results, j);
+        i = frame_buffer_next(operands, i);
+        j = frame_buffer_next(results, j);
         if (i == operands->size || j == results->size) break;
         if (operands->types[i] != FFI_KIND_BUFFER)
             return error_set("operand %lld of %s is not a buffer", (long long)i, op);
@@ -367,7 +369,7 @@ static int frame_many_read(frame *f, const ffi_buffers *operands, const ffi_buff
     return 0;
 }
 
-/* Returns whether `all` is the product, without overflow. */
+/* Returns whether `all` is a * b, without overflow. */
 static int frame_is_product(int64_t all, int64_t a, int64_t b) {
     int64_t product;
     return !__builtin_mul_overflow(a, b, &product) && product == all;
@@ -404,10 +406,10 @@ static int frame_counts_check(frame *f) {
  * Returns 0 or REFUSED. */
 static int frame_pairs_resolve(frame *f, const mpi_library *mpi) {
     const frame_buffer *b = f->send.dtype ? &f->send : &f->recv;
-    if (b->dtype->number != FFI_U8 || b->rank == 0 || (f->recv.dtype && f->recv.dtype != b->dtype))
+    if (b->dtype->number != FFI_U8 || b->axes == 0 || (f->recv.dtype && f->recv.dtype != b->dtype))
         return error_set("%s with op %s takes pairs as uint8 with the bytes of a pair along the last axis",
                          f->facts.row->mpi_name, reduction_name(f->attributes[ATTRIBUTE_OP]));
-    int64_t bytes = b->dims[b->rank - 1];
+    int64_t bytes = b->dims[b->axes - 1];
     const pair_reduction *pair = pair_reduce_find(mpi, bytes, b->dtype->handle);
     if (!pair) return REFUSED;
     f->op = pair->op;
@@ -418,7 +420,7 @@ static int frame_pairs_resolve(frame *f, const mpi_library *mpi) {
 
 int64_t frame_pair_bytes(const frame *f) {
     const frame_buffer *b = f->send.dtype ? &f->send : &f->recv;
-    return frame_has(f, ATTRIBUTE_OP) && reduction_is_of_pairs(f->attributes[ATTRIBUTE_OP]) ? b->dims[b->rank - 1] : 0;
+    return frame_has(f, ATTRIBUTE_OP) && reduction_is_of_pairs(f->attributes[ATTRIBUTE_OP]) ? b->dims[b->axes - 1] : 0;
 }
 
 /* Sets MPI's operation for the call's reduction and element type. Returns 0 or REFUSED. */
@@ -465,7 +467,7 @@ static int64_t frame_rows_sum(const frame *f, int attribute) {
     return sum;
 }
 
-/* Returns the same, of an attribute with one number for each rank. */
+/* Returns the sum of an array attribute's rows, which must be one number for each rank; or REFUSED. */
 static int64_t frame_rank_rows_sum(const frame *f, int attribute) {
     const frame_array *array = &f->arrays[attribute];
     if (array->size == f->size) return frame_rows_sum(f, attribute);
@@ -473,24 +475,24 @@ static int64_t frame_rank_rows_sum(const frame *f, int attribute) {
                      (long long)array->size, attribute_names[attribute], f->facts.communicator->name, f->size);
 }
 
-/* Returns the items of a row of the buffer, or REFUSED. The buffer must have `rows` rows, or at run time at least as
+/* Returns the items of one row of the buffer, or REFUSED. The buffer must have `rows` rows, or at run time at least as
  * many. */
-static int64_t frame_row_items(const frame *f, const frame_buffer *b, const char *what, int64_t rows) {
+static int64_t frame_items_per_row(const frame *f, const frame_buffer *b, const char *what, int64_t rows) {
     const char *op = frame_name(f);
     int64_t items = 1;
-    if (b->rank == 0) return error_set("the %s of %s is a scalar, which has no rows", what, op);
+    if (b->axes == 0) return error_set("the %s of %s is a scalar, which has no rows", what, op);
     if (f->at_run_time && b->dims[0] < rows)
         return error_set("the %s of %s has %lld rows, but its counts say %lld%s", what, op, (long long)b->dims[0],
                          (long long)rows, b == &f->recv ? ": a larger capacity takes them" : "");
     if (!f->at_run_time && b->dims[0] != rows)
         return error_set("the %s of %s has %lld rows, but its counts say %lld", what, op, (long long)b->dims[0],
                          (long long)rows);
-    for (int64_t i = 1; i < b->rank; i++) items *= b->dims[i]; /* frame_buffer_read has checked every product */
+    for (int64_t i = 1; i < b->axes; i++) items *= b->dims[i]; /* frame_buffer_read has checked every product */
     return items;
 }
 
-/* Shortens a buffer to its first items. Of a receive buffer the rest becomes zeros. */
-static void frame_rest_set(frame *f, frame_buffer *b, int64_t items) {
+/* Shortens a buffer to its first `items` items; the rest of a receive buffer is set as f->rest, which becomes zeros. */
+static void frame_buffer_shorten(frame *f, frame_buffer *b, int64_t items) {
     int64_t itemsize = b->dtype->row->itemsize;
     if (b == &f->recv && b->count > items) {
         f->rest = (char *)b->data + items * itemsize;
@@ -508,9 +510,9 @@ static int frame_rows_check(frame *f) {
     int rank = f->facts.communicator->rank;
     int64_t sent = f->facts.row->counts == GATHERED_ROWS ? frame_rows(f, PARTS_SENT)[rank] : whole_sent;
     int64_t received = f->facts.row->counts == SCATTERED_ROWS ? frame_rows(f, PARTS_RECEIVED)[rank] : whole_received;
-    int64_t items_sent = f->send.dtype ? frame_row_items(f, &f->send, "send buffer", sent) : 0;
+    int64_t items_sent = f->send.dtype ? frame_items_per_row(f, &f->send, "send buffer", sent) : 0;
     if (items_sent < 0) return REFUSED;
-    int64_t items_received = f->recv.dtype ? frame_row_items(f, &f->recv, "receive buffer", received) : items_sent;
+    int64_t items_received = f->recv.dtype ? frame_items_per_row(f, &f->recv, "receive buffer", received) : items_sent;
     if (items_received < 0) return REFUSED;
     if (f->send.dtype && items_sent != items_received)
         return error_set("%s was called with rows of %lld items to send and of %lld to receive", f->facts.row->mpi_name,
@@ -524,8 +526,8 @@ static int frame_rows_check(frame *f) {
     f->row_items = items_received;
     if (__builtin_mul_overflow(whole_sent > whole_received ? whole_sent : whole_received, f->row_items, &f->n))
         return error_set("%s got counts of more items than a 64-bit integer holds", f->facts.row->mpi_name);
-    if (f->at_run_time && f->send.dtype) frame_rest_set(f, &f->send, sent * f->row_items);
-    if (f->at_run_time && f->recv.dtype) frame_rest_set(f, &f->recv, received * f->row_items);
+    if (f->at_run_time && f->send.dtype) frame_buffer_shorten(f, &f->send, sent * f->row_items);
+    if (f->at_run_time && f->recv.dtype) frame_buffer_shorten(f, &f->recv, received * f->row_items);
     return 0;
 }
 
@@ -533,9 +535,9 @@ static int frame_rows_check(frame *f) {
  * overlap or leave rows out. Returns 0 or REFUSED. */
 static int frame_slots_check(frame *f) {
     int64_t received = frame_rows_sum(f, ATTRIBUTE_RECVCOUNTS);
-    int64_t sent = f->send.rank > 0 ? f->send.dims[0] : 0;
-    f->row_items = received < 0 ? -1 : frame_row_items(f, &f->send, "send buffer", sent);
-    int64_t items = f->row_items < 0 ? -1 : frame_row_items(f, &f->recv, "receive buffer", received);
+    int64_t sent = f->send.axes > 0 ? f->send.dims[0] : 0;
+    f->row_items = received < 0 ? -1 : frame_items_per_row(f, &f->send, "send buffer", sent);
+    int64_t items = f->row_items < 0 ? -1 : frame_items_per_row(f, &f->recv, "receive buffer", received);
     if (items < 0) return REFUSED;
     int at_run_time = f->at_run_time != 0;
     if (f->row_items != items || f->at_run_time != (at_run_time ? RECVCOUNTS | SENDCOUNTS | SENDOFFSETS : 0))
@@ -543,11 +545,12 @@ static int frame_slots_check(frame *f) {
             "an exchange was called with rows of %lld items to send and of %lld to receive, or with only "
             "some of its counts at run time",
             (long long)f->row_items, (long long)items);
-    if (at_run_time) frame_rest_set(f, &f->recv, received * items);
+    if (at_run_time) frame_buffer_shorten(f, &f->recv, received * items);
     return 0;
 }
 
-/* Sets the counts and displacements for MPI. Returns 0, or as call_fail. */
+/* Fills MPI's counts and displacements of the buffers with one part for each rank; `large`: as 64-bit numbers. Returns
+ * 0, or as facts_fail. */
 static int frame_parts_fill(frame *f, int large) {
     int sends_parts = f->facts.row->counts != GATHERED_ROWS && f->send.dtype;
     int receives_parts = f->facts.row->counts != SCATTERED_ROWS && f->recv.dtype;
@@ -555,12 +558,13 @@ static int frame_parts_fill(frame *f, int large) {
         (sends_parts && parts_make(&f->sent, PARTS_SENT, frame_rows(f, PARTS_SENT), f->size, f->row_items, large)) ||
         (receives_parts &&
          parts_make(&f->received, PARTS_RECEIVED, frame_rows(f, PARTS_RECEIVED), f->size, f->row_items, large));
-    return failed ? call_fail(&f->facts) : 0;
+    return failed ? facts_fail(&f->facts) : 0;
 }
 
 /* Requests */
 
-/* Sets the type and size of the data that a call which starts a request will receive. Returns 0 or REFUSED. */
+/* Sets f->recv to the type and size of the data that a call which starts a request will receive. Returns 0 or REFUSED.
+ */
 static int frame_started_read(frame *f) {
     const char *op = f->facts.row->mpi_name;
     f->recv = f->template_.dtype ? f->template_ : f->send;
@@ -580,8 +584,8 @@ static int frame_id_check(const frame *f) {
                      f->facts.row->mpi_name, (long long)f->id.count, f->id.dtype->row->name);
 }
 
-/* Sets a result as the place that MPI writes the status to. Returns 0 or REFUSED. */
-static int frame_status_take(frame *f, const mpi_library *mpi, const frame_buffer *status) {
+/* Sets a result of the call as the memory that MPI writes the status to. Returns 0 or REFUSED. */
+static int frame_status_result_set(frame *f, const mpi_library *mpi, const frame_buffer *status) {
     if (status->dtype->number != FFI_U8 || status->count < mpi->facts.status_size)
         return error_set("the status that %s gives is uint8 and of %lld bytes, but was to be %s and %lld",
                          f->facts.row->mpi_name, (long long)mpi->facts.status_size, status->dtype->row->name,
@@ -594,14 +598,14 @@ static int frame_status_take(frame *f, const mpi_library *mpi, const frame_buffe
 /* Returns whether the call's only operand is the memory of its result: a rank that sends nothing passes that, so that
  * XLA allocates no other. */
 static int frame_passes_result_memory(const ffi_call_frame *call) {
-    int64_t i = frame_next(&call->args, 0), j = frame_next(&call->rets, 0);
-    return i < call->args.size && j < call->rets.size && frame_next(&call->args, i + 1) == call->args.size &&
+    int64_t i = frame_buffer_next(&call->args, 0), j = frame_buffer_next(&call->rets, 0);
+    return i < call->args.size && j < call->rets.size && frame_buffer_next(&call->args, i + 1) == call->args.size &&
            call->args.types[i] == FFI_KIND_BUFFER && call->rets.types[j] == FFI_KIND_BUFFER &&
            ((const ffi_buffer *)call->args.buffers[i])->data == ((const ffi_buffer *)call->rets.buffers[j])->data;
 }
 
-/* Sets the address that MPI sends from: the send buffer, or MPI_IN_PLACE. */
-static void frame_from_resolve(frame *f, const mpi_library *mpi) {
+/* Sets the address that MPI sends from: the send buffer, or MPI_IN_PLACE if that is the receive buffer. */
+static void frame_send_address_set(frame *f, const mpi_library *mpi) {
     const int is_in_place = f->send.data == f->recv.data && f->recv.count > 0;
     f->from = is_in_place ? (const void *)(intptr_t)mpi->facts.in_place /* NOLINT(performance-no-int-to-ptr) */
                           : f->send.data;
@@ -612,7 +616,7 @@ static void frame_sequence_set(frame *f) {
     f->facts.sequence = facts_are_collective(&f->facts) ? comm_count(f->facts.communicator) : 0;
 }
 
-/* Reads and checks all of the frame but its facts and posts. Returns 0 or REFUSED. */
+/* Reads and checks all of the frame except its facts, its posts, and its sequence number. Returns 0 or REFUSED. */
 static int frame_read_all(frame *f, const frame_shape *shape, const ffi_call_frame *call, frame_gpu *gpu) {
     static const char *const taken[] = {"send buffer", "template"}, *const given[] = {"receive buffer", "status"};
     const mpi_library *mpi = mpi_get();
@@ -639,12 +643,12 @@ static int frame_read_all(frame *f, const frame_shape *shape, const ffi_call_fra
     ffi_buffers operands = call->args;
     values v = {.n = 0};
     if (frame_attributes_read(f, &call->attrs) || frame_comm_resolve(f) ||
-        (f->at_run_time && values_take(&v, &operands, frame_device(f), &f->facts)) ||
+        (f->at_run_time && values_operand_read(&v, &operands, frame_device(f), &f->facts)) ||
         frame_attributes_resolve(f, mpi, &v))
         return REFUSED;
     if (shape->counts == MANY) {
         if (frame_many_read(f, &call->args, &call->rets)) return REFUSED;
-        return facts_have_neighbours(&f->facts) ? frame_check_neighbours(f) : 0;
+        return facts_have_neighbours(&f->facts) ? frame_neighbours_check(f) : 0;
     }
     frame_buffer *in[] = {frame_buffer_is_here(shape->send, f) ? &f->send : NULL,
                           frame_buffer_is_here(shape->template_, f) ? &f->template_ : NULL};
@@ -657,20 +661,20 @@ static int frame_read_all(frame *f, const frame_shape *shape, const ffi_call_fra
     if ((shape->attributes & IN_PLACE) && !in[0] && out[0] && frame_passes_result_memory(call)) in[0] = &memory;
     if (frame_buffers_read(f, &operands, "operand", in, taken) ||
         frame_buffers_read(f, &call->rets, "result", out, given) ||
-        (gives_status && frame_status_take(f, mpi, &status)) ||
+        (gives_status && frame_status_result_set(f, mpi, &status)) ||
         (shape->request == MPIXLA_STARTS && frame_started_read(f)) || (f->id.dtype && frame_id_check(f)) ||
         frame_counts_check(f) || frame_reduction_resolve(f, mpi) || (frame_has_rows(f) && frame_rows_check(f)) ||
         (frame_has(f, ATTRIBUTE_BACK) && frame_slots_check(f)) ||
-        (facts_have_neighbours(&f->facts) && frame_check_neighbours(f)))
+        (facts_have_neighbours(&f->facts) && frame_neighbours_check(f)))
         return REFUSED;
-    frame_from_resolve(f, mpi);
+    frame_send_address_set(f, mpi);
     int large = f->n > mpi->count_limit;
     f->mpi = large ? mpi->large : mpi->small;
     if (frame_has(f, ATTRIBUTE_SOURCE)) f->expects = dtype_receive(f->recv.dtype, f->recv.count, mpi_bytes_limit(mpi));
     return frame_has_rows(f) ? frame_parts_fill(f, large) : 0;
 }
 
-/* Sets a buffer to that of another run of the call. */
+/* Sets a buffer's address and shape to those of this run of the call. */
 static void frame_buffer_read_again(frame_buffer *b, const ffi_buffers *given) {
     if (!b->dtype) return;
     const ffi_buffer *buffer = given->buffers[b->place];
@@ -678,7 +682,7 @@ static void frame_buffer_read_again(frame_buffer *b, const ffi_buffers *given) {
     b->dims = buffer->dims;
 }
 
-/* Finds a user-made reduction again, which may have been freed since. Returns 0 or REFUSED. */
+/* Finds a user-made reduction again, which may have been freed since the last run. Returns 0 or REFUSED. */
 static int frame_reduction_find_again(frame *f) {
     const int64_t number = frame_has(f, ATTRIBUTE_OP) ? f->attributes[ATTRIBUTE_OP] : 0;
     if (reduction_is_predefined(number) || reduction_is_of_pairs(number)) return 0;
@@ -711,7 +715,7 @@ int frame_read_again(frame *f, const frame *known, const ffi_call_frame *call, f
         f->operands = &call->args;
         f->results = &call->rets;
     } else {
-        frame_from_resolve(f, mpi);
+        frame_send_address_set(f, mpi);
     }
     if (frame_has_rows(f) && frame_parts_fill(f, f->n > mpi->count_limit)) return REFUSED;
     frame_sequence_set(f);
@@ -720,8 +724,8 @@ int frame_read_again(frame *f, const frame *known, const ffi_call_frame *call, f
 
 int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call, frame_gpu *gpu) {
     if (frame_read_all(f, shape, call, gpu)) return REFUSED;
-    facts_read(f);
-    if (shape->attributes & LOCAL) frame_posts_read(f);
+    facts_fill(f);
+    if (shape->attributes & LOCAL) frame_posts_fill(f);
     frame_sequence_set(f);
     return 0;
 }

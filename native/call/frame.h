@@ -14,8 +14,8 @@ typedef struct frame_buffer {
     void *data;               /* NULL where the rank does not have the buffer */
     int64_t count;            /* elements */
     const dtype_entry *dtype; /* NULL as data */
-    int64_t rank;             /* axes */
-    const int64_t *dims;      /* `rank` of them */
+    int64_t axes;             /* number of dimensions */
+    const int64_t *dims;      /* `axes` of them */
     int64_t place;            /* among the call's operands, or its results */
 } frame_buffer;
 
@@ -43,16 +43,17 @@ typedef struct frame_gpu {
 typedef struct frame_posts {
     const char *send;
     char *recv;
-    int posts;        /* other ranks read this rank's post; that of a barrier has no bytes */
-    int parts;        /* of a post, a part for each rank, or one for all */
-    int part;         /* which of them this rank takes */
-    int64_t bytes;    /* of a part */
-    int first, ranks; /* the ranks whose posts it reads: so many, from this one on, */
-    int step;         /* upwards or downwards */
-    int64_t apart;    /* their parts go to places so many bytes apart, by rank, */
-    int combines;     /* or are combined by the call's reduction, */
-    int is_alone;     /* which no other rank does with these parts */
-    uint64_t what;    /* identifies the call: equal on all ranks that make the same call; its last bit is 0 */
+    int is_posted;        /* other ranks read this rank's post; that of a barrier has no bytes */
+    int part_count;       /* a post has one part for each rank, or 1 for all ranks */
+    int own_part;         /* the number of the part that this rank reads */
+    int64_t part_bytes;   /* length of a part */
+    int first_rank;       /* this rank reads the posts of `rank_count` ranks, from this one on, */
+    int rank_count;       /* in steps of `rank_step`, */
+    int rank_step;        /* which is 1 or -1 */
+    int64_t stride_bytes; /* in the result, from one rank's part to the next rank's; 0: parts are combined */
+    int combines;         /* the parts are combined by the call's reduction */
+    int combines_alone;   /* and no other rank combines these parts */
+    uint64_t call_hash;   /* identifies the call: equal on all ranks that make the same call; its last bit is 0 */
 } frame_posts;
 
 /* `facts` describe the call, for all threads. All else is private to the thread that makes the call. */
@@ -136,24 +137,25 @@ static inline const device *frame_array_device(const frame *f) {
  * another call. */
 int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call, frame_gpu *gpu);
 
-/* Reads a later run of a call from the frame `known` of an earlier run, and checks only what can differ. `known` must
- * outlive the frame. */
+/* Reads a later run of a call from the frame `known` of an earlier run, and checks only the properties that can differ.
+ * `known` must outlive the frame. Returns 0 or REFUSED. */
 int frame_read_again(frame *f, const frame *known, const ffi_call_frame *call, frame_gpu *gpu);
 
-/* Fills the facts of a call that is read but for its `sequence`. Called by frame_read. */
-void facts_read(frame *f);
+/* Fills the facts of a call from its frame, all but `sequence`. Called by frame_read. */
+void facts_fill(frame *f);
 
-/* Fills the posts of a call that is read, with its facts (frame_posts.c). Called by frame_read. */
-void frame_posts_read(frame *f);
+/* Fills f->posts from the columns of the call's row, for a call whose facts are filled. Called by frame_read. */
+void frame_posts_fill(frame *f);
 
 /* Returns the place of the first buffer from `i` on that is no token; `given->size` if there is none. */
-int64_t frame_next(const ffi_buffers *given, int64_t i);
+int64_t frame_buffer_next(const ffi_buffers *given, int64_t i);
 
-/* Returns the bytes of a buffer of a frame that was read. */
-int64_t frame_bytes(const ffi_buffer *buffer);
+/* Returns the bytes of one of XLA's buffers, of a frame that was read. */
+int64_t frame_ffi_buffer_bytes(const ffi_buffer *buffer);
 
-/* Returns the bytes that a halo exchange sends to one neighbour in this dimension; as many come from it. Those of all
- * neighbours can be added up without overflow. */
+/* Returns the bytes that a halo exchange sends to one neighbour in this dimension: lines `width` items wide along the
+ * axis, and as long as the array along the others. As many bytes come from it. The bytes of all neighbours can be added
+ * up without overflow. */
 int64_t frame_border_bytes(const frame *f, int64_t dimension);
 
 /* Returns the bytes of a buffer; INT64_MAX for more than a 64-bit integer holds: no memory has as many. */
@@ -163,8 +165,8 @@ static inline int64_t frame_buffer_bytes(const frame_buffer *b) {
     return __builtin_mul_overflow(b->count, b->dtype->row->itemsize, &bytes) ? INT64_MAX : bytes;
 }
 
-/* Sets f->arrived from a message's status. Returns MPI's code. */
-static inline int frame_arrive(frame *f, const void *status) {
+/* Sets f->arrived, the bytes of the call's message, from its status. Returns MPI's code. */
+static inline int frame_arrived_set(frame *f, const void *status) {
     int code = mpi_bytes_of(status, &f->arrived);
     if (f->arrived < 0) f->arrived = 0;
     return code;
@@ -174,17 +176,17 @@ static inline int frame_arrive(frame *f, const void *status) {
 int64_t frame_pair_bytes(const frame *f);
 
 /* Returns the address of an item; NULL where the buffer has no memory, because it has no items. */
-static inline void *frame_item(const frame_buffer *b, int64_t item) {
+static inline void *frame_item_address(const frame_buffer *b, int64_t item) {
     return b->data ? (char *)b->data + item * b->dtype->row->itemsize : NULL;
 }
 
 /* Checks that the counts and offsets of an exchange, or the widths and axes of halos, agree with each other, the
  * communicator and the buffers. From then on they can be added up, and multiplied by the bytes of an item, without
  * overflow. Returns 0 or REFUSED. Called by frame_read. */
-int frame_check_neighbours(const frame *f);
+int frame_neighbours_check(const frame *f);
 
-/* Describes the call as call_describe does, with details, and with those that only the thread which makes it has: which
- * of its messages failed, and the rows of each rank. */
+/* Describes the call as facts_describe does, with details that only its own thread has: the message that failed, and
+ * the rows of each rank. */
 void frame_describe(const frame *f, char *text, size_t bytes);
 
 #endif

@@ -4,7 +4,8 @@
 #include "base/text.h"
 #include "call/frame.h"
 
-/* Returns the bytes that a halo exchange sends: the border lines of its arrays, to two neighbours in each dimension. */
+/* Returns the bytes that a halo exchange sends in all: the border lines of its arrays, to two neighbours in each
+ * dimension. */
 static int64_t frame_borders_bytes(const frame *f) {
     const topology_slots *dests = facts_neighbours(&f->facts, 1);
     int64_t bytes = 0;
@@ -13,7 +14,7 @@ static int64_t frame_borders_bytes(const frame *f) {
     return bytes;
 }
 
-/* Returns the items that all neighbours are sent, or send. */
+/* Returns the items that this rank sends to all its neighbours, or receives from them. */
 static int64_t frame_neighbours_items(const frame *f, int sending) {
     const topology_slots *slots = facts_neighbours(&f->facts, sending);
     const int attribute = sending ? ATTRIBUTE_SENDCOUNTS : ATTRIBUTE_RECVCOUNTS;
@@ -23,23 +24,23 @@ static int64_t frame_neighbours_items(const frame *f, int sending) {
     return items;
 }
 
-/* Returns the count that must be equal on all ranks; -1 if there is none. Those of EXCHANGED_ROWS and of neighbours are
- * compared in pairs (check/tally.h), and the sizes of blocks may differ. */
-static int64_t frame_common_items(const frame *f) {
+/* Returns the count of items that must be equal on all ranks; -1 if there is none. The counts of EXCHANGED_ROWS and of
+ * neighbours are compared in pairs (check/tally.h), and the sizes of blocks may differ. */
+static int64_t frame_items_common(const frame *f) {
     if (frame_has_rows(f)) return f->row_items;
     if (f->facts.row->counts == MANY || frame_has(f, ATTRIBUTE_BACK)) return -1;
     return f->send.dtype || f->recv.dtype ? f->n : -1;
 }
 
-void facts_read(frame *f) {
+void facts_fill(frame *f) {
     const int64_t *a = f->attributes;
     call_facts *facts = &f->facts;
-    const int is_message = facts_are_of_message(facts);
+    const int is_message = facts_are_message(facts);
     facts->sent_type = f->send.dtype;
     facts->received_type = f->recv.dtype;
     facts->sent = f->send.count;
     facts->received = f->recv.count;
-    facts->items = is_message ? -1 : frame_common_items(f);
+    facts->items = is_message ? -1 : frame_items_common(f);
     if (is_message) {
         if (frame_has(f, ATTRIBUTE_DEST)) {
             facts->dest = (int32_t)a[ATTRIBUTE_DEST];
@@ -61,20 +62,22 @@ void facts_read(frame *f) {
 
 /* Text: each function appends to it, and returns the bytes that are used */
 
+/* Appends the message that failed: its slot, peer, tag and length. */
 static size_t frame_text_add_fault(const frame_fault *fault, char *text, size_t bytes, size_t used) {
     return text_add(text, bytes, used, ", in %s slot %lld %s %lld with tag %lld and %lld items",
                     fault->is_sent ? "destination" : "source", (long long)fault->slot, fault->is_sent ? "->" : "<-",
                     (long long)fault->peer, (long long)fault->tag, (long long)fault->items);
 }
 
+/* Appends the numbers of rows of the first `n` ranks, behind the words `what`. */
 static size_t frame_text_add_rows(char *text, size_t bytes, size_t used, const char *what, const int64_t *rows, int n) {
     used = text_add(text, bytes, used, "%s %lld", what, (long long)rows[0]);
     for (int i = 1; i < n; i++) used = text_add(text, bytes, used, ", %lld", (long long)rows[i]);
     return text_add(text, bytes, used, " rows");
 }
 
-/* Adds the rows of the first ranks, and the rule that they must keep: MPI itself only says that a message is too long.
- */
+/* Appends the rows of the first ranks, and the rule that they must keep, since MPI itself only says that a message is
+ * too long. */
 static size_t frame_text_add_parts(const frame *f, char *text, size_t bytes, size_t used) {
     enum { SHOWN = 8 };
     char ranks[64] = "rank 0", others[32] = "";
@@ -92,7 +95,7 @@ static size_t frame_text_add_parts(const frame *f, char *text, size_t bytes, siz
 }
 
 void frame_describe(const frame *f, char *text, size_t bytes) {
-    size_t used = call_describe(&f->facts, f->started, 1, text, bytes);
+    size_t used = facts_describe(&f->facts, f->started, 1, text, bytes);
     if (f->fault.function && f->fault.slot >= 0) used = frame_text_add_fault(&f->fault, text, bytes, used);
     if (frame_has_rows(f)) (void)frame_text_add_parts(f, text, bytes, used);
 }

@@ -2,7 +2,7 @@
 #include "base/error.h"
 #include "call/frame.h"
 
-int64_t frame_bytes(const ffi_buffer *buffer) {
+int64_t frame_ffi_buffer_bytes(const ffi_buffer *buffer) {
     int64_t bytes = dtype_find(buffer->dtype)->row->itemsize;
     for (int64_t i = 0; i < buffer->rank; i++) bytes *= buffer->dims[i];
     return bytes;
@@ -45,15 +45,15 @@ static int frame_exchange_check(const frame *f) {
 
 /* Halos */
 
-/* The lines along a border are `width` items wide along the axis, and as long as the array along the others. */
 int64_t frame_border_bytes(const frame *f, int64_t dimension) {
     const ffi_buffers *arrays = f->results;
     const frame_array *width = &f->arrays[ATTRIBUTE_WIDTH];
     const int64_t *axis = &f->arrays[ATTRIBUTE_AXES].items[dimension];
     int64_t bytes = 0;
     if (width->items[dimension] == 0) return 0;
-    for (int64_t i = frame_next(arrays, 0); i < arrays->size; i = frame_next(arrays, i + 1), axis += width->size)
-        bytes += frame_bytes(arrays->buffers[i]) / ((const ffi_buffer *)arrays->buffers[i])->dims[*axis] *
+    for (int64_t i = frame_buffer_next(arrays, 0); i < arrays->size;
+         i = frame_buffer_next(arrays, i + 1), axis += width->size)
+        bytes += frame_ffi_buffer_bytes(arrays->buffers[i]) / ((const ffi_buffer *)arrays->buffers[i])->dims[*axis] *
                  width->items[dimension];
     return bytes;
 }
@@ -75,23 +75,24 @@ static int frame_halo_check(const frame *f) {
     const ffi_buffers *arrays = f->results;
     const frame_array *axes = &f->arrays[ATTRIBUTE_AXES];
     int64_t dimensions = f->arrays[ATTRIBUTE_WIDTH].size, number = 0, bytes = 0;
-    for (int64_t i = frame_next(arrays, 0); i < arrays->size; i = frame_next(arrays, i + 1)) number++;
+    for (int64_t i = frame_buffer_next(arrays, 0); i < arrays->size; i = frame_buffer_next(arrays, i + 1)) number++;
     if (f->facts.communicator->topology->dimensions != dimensions || axes->size != dimensions * number)
         return error_set(
             "a halo exchange of %lld arrays has %lld widths and %lld axes, but communicator '%s' has %d dimensions",
             (long long)number, (long long)dimensions, (long long)axes->size, f->facts.communicator->name,
             f->facts.communicator->topology->dimensions);
     const int64_t *own = axes->items;
-    for (int64_t i = frame_next(arrays, 0); i < arrays->size; i = frame_next(arrays, i + 1), own += dimensions) {
+    for (int64_t i = frame_buffer_next(arrays, 0); i < arrays->size;
+         i = frame_buffer_next(arrays, i + 1), own += dimensions) {
         if (frame_widths_check(f, arrays->buffers[i], own)) return REFUSED;
         /* A dimension has four messages at most, each of a part of this: so all of them can be measured. */
-        if (__builtin_add_overflow(bytes, frame_bytes(arrays->buffers[i]), &bytes) ||
+        if (__builtin_add_overflow(bytes, frame_ffi_buffer_bytes(arrays->buffers[i]), &bytes) ||
             bytes > INT64_MAX / 4 / (dimensions + 1))
             return error_set("a halo exchange got arrays of more bytes in all than any memory has");
     }
     return 0;
 }
 
-int frame_check_neighbours(const frame *f) {
+int frame_neighbours_check(const frame *f) {
     return frame_has(f, ATTRIBUTE_WIDTH) ? frame_halo_check(f) : frame_exchange_check(f);
 }

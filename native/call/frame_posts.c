@@ -10,7 +10,7 @@ static uint64_t frame_posts_call_number(const call_facts *c, int64_t pair_bytes)
            (uint64_t)reduction << 16 | (uint64_t)root << 24 | (uint64_t)(c->items + 1) << 32;
 }
 
-void frame_posts_read(frame *f) {
+void frame_posts_fill(frame *f) {
     const frame_counts counts = f->facts.row->counts;
     const frame_pattern pattern = f->facts.row->pattern;
     const int is_barrier = !f->send.dtype && !f->recv.dtype, is_split = counts == DIVIDED || counts == SCATTERED;
@@ -19,22 +19,22 @@ void frame_posts_read(frame *f) {
     frame_posts *p = &f->posts;
     *p = (frame_posts){.send = f->send.data,
                        .recv = f->recv.data,
-                       .posts = is_barrier || (f->send.dtype && (pattern != TO_ROOT || !f->on_root)),
-                       .parts = is_split ? f->size : 1,
-                       .part = is_split ? me : 0,
-                       .bytes = frame_buffer_bytes(part),
-                       .ranks = is_barrier || f->recv.dtype ? f->size : 0,
-                       .step = 1,
+                       .is_posted = is_barrier || (f->send.dtype && (pattern != TO_ROOT || !f->on_root)),
+                       .part_count = is_split ? f->size : 1,
+                       .own_part = is_split ? me : 0,
+                       .part_bytes = frame_buffer_bytes(part),
+                       .rank_count = is_barrier || f->recv.dtype ? f->size : 0,
+                       .rank_step = 1,
                        .combines = frame_has(f, ATTRIBUTE_OP),
-                       .what = frame_posts_call_number(&f->facts, frame_pair_bytes(f))};
-    if (counts == DIVIDED) p->bytes /= f->size;
-    if (counts == DIVIDED || counts == GATHERED) p->apart = p->bytes;
-    if (pattern == FROM_ROOT && p->ranks > 0) {
-        p->first = f->root;
-        p->ranks = 1;
+                       .call_hash = frame_posts_call_number(&f->facts, frame_pair_bytes(f))};
+    if (counts == DIVIDED) p->part_bytes /= f->size;
+    if (counts == DIVIDED || counts == GATHERED) p->stride_bytes = p->part_bytes;
+    if (pattern == FROM_ROOT && p->rank_count > 0) {
+        p->first_rank = f->root;
+        p->rank_count = 1;
     } else if (pattern == PREFIX) { /* the ranks before this one, and the rank itself if nothing fills in */
-        p->ranks = (reverse ? f->size - 1 - me : me) + !frame_has(f, ATTRIBUTE_FILL);
-        p->first = reverse ? f->size - 1 : 0;
-        p->step = reverse ? -1 : 1;
+        p->rank_count = (reverse ? f->size - 1 - me : me) + !frame_has(f, ATTRIBUTE_FILL);
+        p->first_rank = reverse ? f->size - 1 : 0;
+        p->rank_step = reverse ? -1 : 1;
     }
 }

@@ -11,15 +11,17 @@ struct prepared {
     _Atomic(frame *) frame; /* of the first run that read the call; NULL: there was none. It never changes. */
 };
 
+/* Frees a prepared call with its frame: XLA's deleter of the state. */
 static void prepared_free(void *state) {
     prepared *p = state;
     free(atomic_load(&p->frame));
     free(p);
 }
 
-/* Never fails, which would fail the compilation of the program: a call without a state is read in each run. */
+/* Gives XLA an empty prepared call as the state of a call that it instantiates. Never returns an error, which would
+ * fail the compilation of the program: a call without a state is read in each run. */
 static ffi_error *prepared_instantiate(ffi_call_frame *call) {
-    prepared *p = ffi_is_answered(call, FFI_STAGE_INSTANTIATE) ? NULL : calloc(1, sizeof *p);
+    prepared *p = ffi_query_answer(call, FFI_STAGE_INSTANTIATE) ? NULL : calloc(1, sizeof *p);
     if (p && ffi_state_set(call, p, prepared_free) != 0) free(p);
     return NULL;
 }
@@ -32,7 +34,7 @@ prepared *prepared_of(const ffi_call_frame *call) {
     return ffi_state_get(call);
 }
 
-/* Copies the frame, with the items of its array attributes behind it; NULL without memory. */
+/* Returns a copy of the frame in one block, with the items of its array attributes; NULL without memory. */
 static frame *prepared_frame_copy(const frame *f) {
     size_t items = 0;
     for (int i = 0; i < ATTRIBUTES; i++) items += frame_has(f, i) ? (size_t)f->arrays[i].size : 0;

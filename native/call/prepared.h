@@ -13,15 +13,16 @@
 
 typedef struct prepared prepared;
 
-/* Returns the call's `prepared`, which XLA owns; NULL if XLA did not instantiate the call. Called in XLA's own thread.
- */
+/* Returns the prepared call that XLA keeps as the call's state; NULL if XLA did not instantiate the call. Called in
+ * XLA's own thread. */
 prepared *prepared_of(const ffi_call_frame *call);
 
-/* Reads a call as frame_read does, or from its prepared frame. `p` may be NULL, here and below. */
+/* Reads a call from the frame of an earlier run, or, without one, as frame_read. `p` may be NULL, here and below.
+ * Returns 0 or REFUSED. */
 int prepared_read(prepared *p, frame *f, const frame_shape *shape, const ffi_call_frame *call, frame_gpu *gpu);
 
-/* Publishes a copy of the frame of a run that was read, has its route, and has not begun; unless another run has done
- * so, or attributes are given at run time. */
+/* Publishes a copy of this run's frame for the later runs, unless there is one already or attributes are given at run
+ * time. The run was read, has its route, and has not begun. */
 void prepared_publish(prepared *p, const frame *f);
 
 #endif

@@ -24,7 +24,7 @@ typedef struct route {
     int (*can)(const frame *f, const operation *o);
 
     /* Brings arrays to where the operation reads them. For a failure of this rank alone, of memory or a GPU's driver,
-     * it returns call_fail (facts.h), since other ranks may wait. NULL: there is nothing to do. */
+     * it returns facts_fail (facts.h), since other ranks may wait. NULL: there is nothing to do. */
     int (*begin)(frame *f);
 
     /* Makes the call. */

@@ -16,7 +16,7 @@ enum { BUCKETS = 4096, DIGITS = 16 };
 typedef struct site_entry {
     struct site_entry *next; /* of this bucket */
     int64_t site;
-    int is_marked; /* site_is_new was called for it */
+    int is_marked; /* site_mark_new was called for it */
     char text[];
 } site_entry;
 
@@ -32,8 +32,9 @@ void mpixla_site_call(int64_t site) {
     thread_site = site;
 }
 
-/* Returns the link that points to the site, or the end of its bucket. The caller holds the lock. */
-static site_entry **site_find(int64_t site) {
+/* Returns the link that points to the site's entry, or the NULL link at the end of its bucket. The caller holds the
+ * lock. */
+static site_entry **site_link_find(int64_t site) {
     site_entry **at = &buckets[hash_combine((uint64_t)site, 0) % BUCKETS];
     while (*at && (*at)->site != site) at = &(*at)->next;
     return at;
@@ -41,7 +42,7 @@ static site_entry **site_find(int64_t site) {
 
 /* Adds a site with its text, unless it has one. The caller holds the lock. Returns 0 or REFUSED. */
 static int site_add(int64_t site, const char *text, size_t bytes) {
-    site_entry **at = site_find(site);
+    site_entry **at = site_link_find(site);
     if (*at) return 0;
     if (bytes >= SITE_TEXT_BYTES) bytes = SITE_TEXT_BYTES - 1;
     site_entry *made = calloc(1, sizeof *made + bytes + 1);
@@ -53,6 +54,7 @@ static int site_add(int64_t site, const char *text, size_t bytes) {
     return 0;
 }
 
+/* Registers the text of a site (copied), "model.py:42 in step". Returns 0 or REFUSED. */
 int mpixla_site_name(int64_t site, const char *text) {
     if (site == 0) return error_set("a site has a number other than 0");
     if (features_get() & FEATURE_FORKED) return 0; /* no call is made that would ask for the name */
@@ -64,26 +66,27 @@ int mpixla_site_name(int64_t site, const char *text) {
 
 const char *site_text(int64_t site) {
     pthread_mutex_lock(&lock);
-    const site_entry *found = *site_find(site);
+    const site_entry *found = *site_link_find(site);
     pthread_mutex_unlock(&lock);
     return found ? found->text : "";
 }
 
-int site_is_new(int64_t site) {
+int site_mark_new(int64_t site) {
     pthread_mutex_lock(&lock);
-    site_entry *found = site_add(site, "", 0) == 0 ? *site_find(site) : NULL; /* without memory it is not new */
+    site_entry *found = site_add(site, "", 0) == 0 ? *site_link_find(site) : NULL; /* without memory it is not new */
     const int is_new = found && !found->is_marked;
     if (is_new) found->is_marked = 1;
     pthread_mutex_unlock(&lock);
     return is_new;
 }
 
+/* Returns the value of a hexadecimal digit; -1 for another character. */
 static int site_digit(char c) {
     if (c >= '0' && c <= '9') return c - '0';
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-int64_t site_read(const char *text, size_t bytes) {
+int64_t site_parse(const char *text, size_t bytes) {
     uint64_t site = 0;
     if (bytes <= DIGITS || text[DIGITS] != ' ') return 0;
     for (int i = 0; i < DIGITS; i++) {

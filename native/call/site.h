@@ -18,11 +18,11 @@ int64_t site_of_thread(void);
 /* Returns the text of a site, "model.py:42 in step"; "" if it has none. The text is never freed. Takes a lock. */
 const char *site_text(int64_t site);
 
-/* Returns whether this is the first call for the site. Takes a lock. */
-int site_is_new(int64_t site);
+/* Returns whether this is the first call of the function for the site. Takes a lock. */
+int site_mark_new(int64_t site);
 
 /* Parses the site of an exported program: 16 hexadecimal digits, a blank, and the text. Returns its number; 0 if the
  * text is not a site. */
-int64_t site_read(const char *text, size_t bytes);
+int64_t site_parse(const char *text, size_t bytes);
 
 #endif

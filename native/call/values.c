@@ -22,9 +22,9 @@ static const ffi_buffer *values_operand_remove(ffi_buffers *given) {
     return NULL;
 }
 
-/* Copies the numbers from the GPU's memory, and waits for it, as the call cannot be read without them. Returns 0 or
- * REFUSED. */
-static int values_fetch(void *to, const void *from, int64_t bytes, const device *gpu) {
+/* Copies the numbers from the GPU's memory to `to`, and waits for the copy, as the call cannot be read without them.
+ * Returns 0 or REFUSED. */
+static int values_gpu_copy(void *to, const void *from, int64_t bytes, const device *gpu) {
     pool_block *block = pool_get(gpu, POOL_PINNED, bytes);
     int failed = !block || device_copy_out(gpu, block->data, from, bytes) || device_wait(gpu);
     if (!failed) memcpy(to, block->data, (size_t)bytes);
@@ -32,7 +32,7 @@ static int values_fetch(void *to, const void *from, int64_t bytes, const device 
     return failed ? REFUSED : 0;
 }
 
-int values_take(values *v, ffi_buffers *given, const device *gpu, const call_facts *call) {
+int values_operand_read(values *v, ffi_buffers *given, const device *gpu, const call_facts *call) {
     const ffi_buffer *b = values_operand_remove(given);
     if (!b || (b->dtype != FFI_S32 && b->dtype != FFI_S64) || b->rank != 1 || !b->dims || b->dims[0] < 0 ||
         b->dims[0] > INT32_MAX || (!b->data && b->dims[0] > 0))
@@ -41,9 +41,9 @@ int values_take(values *v, ffi_buffers *given, const device *gpu, const call_fac
             call->row->mpi_name);
     int64_t n = b->dims[0];
     int64_t *numbers = scratch_get(SCRATCH_VALUES, (size_t)n * sizeof *numbers);
-    if (!numbers) return call_fail(call);
+    if (!numbers) return facts_fail(call);
     int64_t bytes = n * (int64_t)(b->dtype == FFI_S32 ? sizeof(int32_t) : sizeof(int64_t));
-    if (gpu && bytes > 0 && values_fetch(numbers, b->data, bytes, gpu)) return call_fail(call);
+    if (gpu && bytes > 0 && values_gpu_copy(numbers, b->data, bytes, gpu)) return facts_fail(call);
     if (!gpu && bytes > 0) memcpy(numbers, b->data, (size_t)bytes);
     if (b->dtype == FFI_S32) { /* widen in place, from the last on */
         const char *narrow = (const char *)numbers;

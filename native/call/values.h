@@ -17,9 +17,10 @@ typedef struct values {
 /* Returns whether the text of an attribute says that its numbers are in that operand. */
 int values_are_in_operand(const ffi_bytes *text);
 
-/* Reads the numbers from that operand, and removes it from `given`. The operand's memory is this GPU's, or the host's
- * for NULL. The numbers belong to the calling thread, and last until it reads others. Only the row and the communicator
- * of `call` are used. Returns 0, REFUSED for wrong operands, or call_fail. */
-int values_take(values *v, ffi_buffers *given, const device *gpu, const call_facts *call);
+/* Reads the numbers of the call that its program has computed, from the operand behind all others, and removes that
+ * from `given`. The operand's memory is this GPU's, or the host's for NULL. The numbers belong to the calling thread,
+ * and last until it reads others. Only the row and the communicator of `call` are used. Returns 0, REFUSED for wrong
+ * operands, or facts_fail. */
+int values_operand_read(values *v, ffi_buffers *given, const device *gpu, const call_facts *call);
 
 #endif

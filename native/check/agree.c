@@ -22,7 +22,7 @@
 #include "base/hash.h"
 #include "base/output.h"
 #include "base/text.h"
-#include "check/wanted.h"
+#include "check/signature.h"
 #include "mpi/agreed.h"
 #include "mpi/job.h"
 #include "mpi/outbox.h"
@@ -44,15 +44,15 @@ typedef enum agree_phase { COMPARING, EXCHANGING, FINISHED } agree_phase;
 /* The receive of another rank's description. */
 typedef struct agree_peer {
     mpi_request coming;
-    int is_active; /* the receive is not complete */
-    wanted other;  /* `call` is empty until it is received */
+    int is_active;   /* the receive is not complete */
+    signature other; /* `call` is empty until it is received */
 } agree_peer;
 
 typedef struct agreement {
     comm_entry *entry;
     agree_phase phase;
     agree_words words;
-    wanted mine;
+    signature mine;
     agree_peer *peers; /* by rank; NULL before EXCHANGING */
     bool *marks;       /* in the same memory, for the report: two for each rank */
     int64_t sequence, until;
@@ -71,7 +71,7 @@ void agree_channel_set(mpixla_handle comm) {
     channel = comm;
 }
 
-/* Starts the reduction. Returns 0 or an error code of MPI. */
+/* Starts the reduction that compares a hash between the ranks. Returns 0 or an error code of MPI. */
 static int agree_words_start(const comm_entry *entry, uint64_t number, agree_words *w) {
     agreed_fill(w->mine, number);
     w->mine[COMMUNICATOR] =
@@ -80,7 +80,8 @@ static int agree_words_start(const comm_entry *entry, uint64_t number, agree_wor
                                         *reduction_named("MPI_MAX"), entry->handle, &w->request);
 }
 
-/* Completes the reduction: sets the id of the communicator that all ranks have in common, if it has none yet. */
+/* Sets the id of the communicator that all ranks have in common, from the complete reduction, unless the communicator
+ * has one. */
 static void agree_words_finish(comm_entry *entry, const agree_words *w) {
     if (atomic_load_explicit(&entry->agreed, memory_order_relaxed) == 0)
         atomic_store(&entry->agreed, (int64_t)hash_combine(w->most[COMMUNICATOR], WORDS));
@@ -94,7 +95,7 @@ static int agree_words_are_same(const agree_words *w) {
 /* The report */
 
 /* Returns the description of a rank's call; its `call` is empty until it is received. */
-static const wanted *agreement_peer_call(const agreement *a, int rank) {
+static const signature *agreement_peer_call(const agreement *a, int rank) {
     return &a->peers[rank].other;
 }
 
@@ -109,13 +110,13 @@ static int agreement_peer_is_reachable(const agreement *a, int rank) {
     return !members || members[rank] >= 0;
 }
 
-/* Returns the properties in which two ranks differ, as wanted_differ. A rank without description differs in the
+/* Returns the properties in which two ranks differ, as signature_differences. A rank without description differs in the
  * operation from all ranks with one, and from those without one only if the channel reaches one of the two. */
 static int agreement_peers_differ(const agreement *a, int i, int j) {
     if (!agreement_peer_is_known(a, i) && !agreement_peer_is_known(a, j))
-        return agreement_peer_is_reachable(a, i) != agreement_peer_is_reachable(a, j) ? WANTED_OTHER_OPERATION : 0;
-    if (!agreement_peer_is_known(a, i) || !agreement_peer_is_known(a, j)) return WANTED_OTHER_OPERATION;
-    return wanted_differ(&agreement_peer_call(a, i)->facts, &agreement_peer_call(a, j)->facts);
+        return agreement_peer_is_reachable(a, i) != agreement_peer_is_reachable(a, j) ? SIGNATURE_OTHER_OPERATION : 0;
+    if (!agreement_peer_is_known(a, i) || !agreement_peer_is_known(a, j)) return SIGNATURE_OTHER_OPERATION;
+    return signature_differences(&agreement_peer_call(a, i)->facts, &agreement_peer_call(a, j)->facts);
 }
 
 /* Returns whether a rank may have started its call. A rank without description has started its call and does not wait
@@ -131,7 +132,7 @@ static int agreement_any_starts(const agreement *a) {
 /* Appends "rank 1: ...", the call of the ranks that are `alike`, as the rank `first` describes it. */
 static size_t agreement_add_group(const agreement *a, char *text, size_t bytes, size_t used, int first,
                                   const bool *alike) {
-    const wanted *w = agreement_peer_call(a, first);
+    const signature *w = agreement_peer_call(a, first);
     int several = 0;
     for (int i = first + 1; i < a->entry->size; i++) several |= alike[i];
     used = text_add(text, bytes, used, several ? "\n  ranks " : "\n  rank ");
@@ -161,7 +162,8 @@ static size_t agreement_add_threads(const agreement *a, char *text, size_t bytes
                     "communicator of its own.");
 }
 
-/* Writes the report. */
+/* Writes the report of a difference: each group of ranks with its call, the properties in which the calls differ, and
+ * advice. */
 static void agreement_report(const agreement *a, char *text, size_t bytes) {
     enum { SHOWN = 4 };
     const int size = a->entry->size;
@@ -183,10 +185,10 @@ static void agreement_report(const agreement *a, char *text, size_t bytes) {
         if (++groups <= SHOWN) used = agreement_add_group(a, text, bytes, used, i, alike);
     }
     if (groups > SHOWN) used = text_add(text, bytes, used, "\n  and %d more kinds of calls", groups - SHOWN);
-    wanted_name(differences, what, sizeof what);
+    signature_differences_describe(differences, what, sizeof what);
     used = text_add(text, bytes, used, differences ? "\nThey differ in %s. " : "\n", what);
     used = text_add(text, bytes, used,
-                    differences == WANTED_OTHER_LINE
+                    differences == SIGNATURE_OTHER_LINE
                         ? "If ranks are meant to make one call in different lines, set MPIXLA_CHECK=calls. "
                         : "All ranks must make the same collective calls in the same order. ");
     used = text_add(text, bytes, used,
@@ -233,7 +235,8 @@ static int agreement_tag(const agreement *a) {
     return FIRST_TAG + (int)(hash_combine(a->words.most[COMMUNICATOR], (uint64_t)a->sequence) % TAGS);
 }
 
-/* Fails as job_fail, as there is no memory for the descriptions. */
+/* Ends the job by job_fail, as there is no memory for the descriptions; returns REFUSED on a communicator of one rank.
+ */
 static int agree_memory_fail(const comm_entry *entry) {
     (void)error_set("out of memory to say on what the ranks of communicator '%s' disagree", entry->name);
     return job_fail(entry);
@@ -326,8 +329,8 @@ static void agreement_progress(agreement *a) {
 
 /* Active comparisons */
 
-/* Allocates a comparison. Without memory calls job_fail, as the other ranks wait for this one, and returns NULL if that
- * returns. */
+/* Allocates the comparison of a call. Without memory calls job_fail, as the other ranks wait for this one, and returns
+ * NULL if that returns. */
 static agreement *agreement_new(const frame *f, unsigned details) {
     agreement *a = calloc(1, sizeof *a);
     if (!a) {
@@ -337,11 +340,11 @@ static agreement *agreement_new(const frame *f, unsigned details) {
     }
     a->entry = f->facts.communicator;
     a->sequence = f->facts.sequence;
-    wanted_fill(&a->mine, f, details);
+    signature_fill(&a->mine, f, details);
     return a;
 }
 
-/* Adds a comparison to the list of active ones. */
+/* Adds a comparison to the list of active ones. Takes the lock. */
 static void agreement_add(agreement *a) {
     pthread_mutex_lock(&lock);
     a->next = active;
@@ -350,7 +353,7 @@ static void agreement_add(agreement *a) {
     pthread_mutex_unlock(&lock);
 }
 
-/* Removes a comparison from the list. The caller holds the lock. */
+/* Removes a comparison from the list of active ones. The caller holds the lock. */
 static void agreement_remove(agreement *a) {
     agreement **at = &active;
     while (*at != a) at = &(*at)->next;
@@ -370,16 +373,16 @@ static void agreement_free(agreement *a) {
 
 /* Blocking calls */
 
-int agree_now(const frame *f, unsigned details) {
+int agree_compare(const frame *f, unsigned details) {
     _Alignas(16) char status[MPI_STATUS_BYTES];
     agreement *a;
     if (atomic_load(&active_count) > 0) { /* other ranks may wait for these: progresses them meanwhile */
-        int code = agree_start(f, details, &a);
-        return code == 0 ? agree_wait(a) : code;
+        int code = agree_compare_start(f, details, &a);
+        return code == 0 ? agree_compare_wait(a) : code;
     }
-    const wanted_facts facts = wanted_facts_of(f, details);
+    const signature_facts facts = signature_facts_of(f, details);
     agree_words w;
-    int code = agree_words_start(f->facts.communicator, wanted_hash(&facts), &w);
+    int code = agree_words_start(f->facts.communicator, signature_hash(&facts), &w);
     if (code == 0) code = mpi_get()->wait(&w.request, status);
     if (code == 0) agree_words_finish(f->facts.communicator, &w);
     if (code != 0 || agree_words_are_same(&w)) return code;
@@ -391,15 +394,15 @@ int agree_now(const frame *f, unsigned details) {
     if (code != 0) agreement_finish(a, code);
     pthread_mutex_unlock(&lock);
     agreement_add(a);
-    return agree_wait(a);
+    return agree_compare_wait(a);
 }
 
 /* Calls that start requests */
 
-int agree_start(const frame *f, unsigned details, agreement **started) {
+int agree_compare_start(const frame *f, unsigned details, agreement **started) {
     agreement *a = *started = agreement_new(f, details);
     if (!a) return REFUSED;
-    int code = agree_words_start(f->facts.communicator, wanted_hash(&a->mine.facts), &a->words);
+    int code = agree_words_start(f->facts.communicator, signature_hash(&a->mine.facts), &a->words);
     if (code == 0) {
         agreement_add(a);
     } else {
@@ -409,7 +412,7 @@ int agree_start(const frame *f, unsigned details, agreement **started) {
     return code;
 }
 
-int agree_wait(agreement *a) {
+int agree_compare_wait(agreement *a) {
     for (int looks = 0, is_finished = 0; !is_finished; looks++) {
         if (looks > 0) clock_backoff(looks);
         pthread_mutex_lock(&lock);
@@ -428,7 +431,7 @@ int agree_wait(agreement *a) {
     return code;
 }
 
-int agree_end(void) {
+int agree_unfinished_report(void) {
     int unknown = 0;
     pthread_mutex_lock(&lock);
     (void)outbox_is_sending(&outgoing);

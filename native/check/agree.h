@@ -16,19 +16,21 @@ void agree_channel_set(mpixla_handle comm);
 /* One comparison that was started. */
 typedef struct agreement agreement;
 
-/* Compares a blocking call, with the details of wanted.h. All ranks return 0, or all REFUSED; or an error code. */
-int agree_now(const frame *f, unsigned details);
+/* Compares a blocking call between the ranks, with the details of signature.h, and waits for the result. All ranks
+ * return 0, or all REFUSED; or an error code. */
+int agree_compare(const frame *f, unsigned details);
 
-/* Starts the comparison of a call that starts a request, and does not wait. Returns 0 or an error code. */
-int agree_start(const frame *f, unsigned details, agreement **started);
+/* Starts the comparison of a call that starts a request, and does not wait. Sets `*started`, for agree_compare_wait.
+ * Returns 0 or an error code. */
+int agree_compare_start(const frame *f, unsigned details, agreement **started);
 
-/* Waits for a comparison, and frees it. Call it once, before the request is waited for. Returns as agree_now: a call
- * that is refused here has been started, so MPI keeps its memory for good. The communicator may have been freed
+/* Waits for a comparison, and frees it. Call it once, before the request is waited for. Returns as agree_compare: a
+ * call that is refused here has been started, so MPI keeps its memory for good. The communicator may have been freed
  * meanwhile. */
-int agree_wait(agreement *a);
+int agree_compare_wait(agreement *a);
 
 /* Prints the differences of calls that were started and never waited for, as far as they are known. Returns the number
  * of comparisons that are not complete: at the end of the process call it until it returns 0. */
-int agree_end(void);
+int agree_unfinished_report(void);
 
 #endif

@@ -7,8 +7,8 @@
 #include "base/feature.h"
 #include "check/agree.h"
 #include "check/message.h"
+#include "check/signature.h"
 #include "check/tally.h"
-#include "check/wanted.h"
 #include "mpixla.h"
 
 /* Time that an ending process waits for ranks that have yet to make a collective call which it has started: once the
@@ -18,6 +18,8 @@
 
 atomic_int check_mode_now = CHECK_OFF;
 
+/* Sets the mode of checks, off, first, calls or lines, and the communicator for their messages. Returns 0 or REFUSED.
+ */
 int mpixla_check_set(const char *mode, mpixla_handle comm) {
     static const char *const names[] = {
         [CHECK_OFF] = "off", [CHECK_FIRST] = "first", [CHECK_CALLS] = "calls", [CHECK_LINES] = "lines"};
@@ -31,10 +33,11 @@ int mpixla_check_set(const char *mode, mpixla_handle comm) {
     return 0;
 }
 
+/* Sets the library's own communicator for the checks. Returns 0 or REFUSED. */
 int mpixla_check_own_set(int64_t comm) {
     const comm_entry *own = comm_find(comm);
     if (!own) return REFUSED;
-    message_own_set(own);
+    message_own_comm_set(own);
     return 0;
 }
 
@@ -42,10 +45,12 @@ int mpixla_check_first_calls(void) {
     return CHECK_FIRST_CALLS;
 }
 
+/* Waits at the end of the process, for a limited time, until the differences of all calls that were started are known,
+ * and prints them. */
 void mpixla_check_end(void) {
     if (check_mode_get() == CHECK_OFF || !mpi_get()) return;
     const int64_t until = clock_now() + AGREE_PATIENCE_NS;
-    while (agree_end() > 0 && clock_now() < until) clock_sleep(1);
+    while (agree_unfinished_report() > 0 && clock_now() < until) clock_sleep(1);
 }
 
 /* Returns which messages the mode compares. */
@@ -55,13 +60,13 @@ static messages_compared check_messages_compared(void) {
 }
 
 int check_message_is_due(const call_facts *f) {
-    return message_is_on_own(f);
+    return message_is_on_own_comm(f);
 }
 
-/* Returns the details that the mode compares (wanted.h). */
+/* Returns the details that the mode compares (signature.h). */
 static unsigned check_details(void) {
     const check_mode mode = check_mode_get();
-    return mode == CHECK_LINES ? WANTED_LINES | WANTED_SHAPES : mode == CHECK_CALLS ? WANTED_SHAPES : 0;
+    return mode == CHECK_LINES ? SIGNATURE_LINES | SIGNATURE_SHAPES : mode == CHECK_CALLS ? SIGNATURE_SHAPES : 0;
 }
 
 /* Returns whether the call receives a message from a rank. */
@@ -86,14 +91,14 @@ int check_begin(frame *f) {
     }
     /* With one rank the calls agree, but its messages to itself may differ from those that it expects. */
     const int is_alone = f->size == 1;
-    if (f->facts.row->request == MPIXLA_STARTS) return is_alone ? 0 : agree_start(f, details, &f->agreement);
-    int code = is_alone ? 0 : agree_now(f, details);
+    if (f->facts.row->request == MPIXLA_STARTS) return is_alone ? 0 : agree_compare_start(f, details, &f->agreement);
+    int code = is_alone ? 0 : agree_compare(f, details);
     return code == 0 && tally_is_needed(f) ? tally_compare(f) : code;
 }
 
 int check_run(const frame *f) {
-    if (facts_are_of_message(&f->facts)) message_announce(f, check_messages_compared());
-    return f->started && f->agreement ? agree_wait(f->agreement) : 0;
+    if (facts_are_message(&f->facts)) message_note_send(f, check_messages_compared());
+    return f->started && f->agreement ? agree_compare_wait(f->agreement) : 0;
 }
 
 int check_end(frame *f, int made, int code) {

@@ -25,20 +25,20 @@ static inline int check_is_due(const call_facts *f) {
     check_mode mode = check_mode_get();
     if (mode != CHECK_FIRST) return mode != CHECK_OFF;
     if (f->row->request == MPIXLA_WAITS) return 1; /* the start may have been compared (check_run) */
-    if (facts_are_of_message(f)) return check_message_is_due(f);
+    if (facts_are_message(f)) return check_message_is_due(f);
     int64_t number = f->sequence + 1;
     return (number <= CHECK_FIRST_CALLS || (number & (number - 1)) == 0);
 }
 
-/* Compares a call before its route is chosen. Returns 0 or an error code. */
+/* Compares a collective call between its ranks, before its route is chosen. Returns 0 or an error code. */
 int check_begin(frame *f);
 
-/* Compares right before a call is made, when its request is known. Returns 0 or an error code. If a wait is refused,
- * MPI keeps the memory of its request for good. */
+/* Sends the note of a message, or ends the comparison of the call whose request is waited for, right before the call is
+ * made. Returns 0 or an error code. If a wait is refused, MPI keeps the memory of its request for good. */
 int check_run(const frame *f);
 
-/* Compares what a call has received, after check_begin has returned 0; `made`: the call was made. Returns `code`, the
- * code of the call, if there is no difference, else REFUSED. */
+/* Compares the message that a call has received with its note; `made`: the call was made. Returns `code`, the code of
+ * the call, if there is no difference, else REFUSED. */
 int check_end(frame *f, int made, int code);
 
 #endif

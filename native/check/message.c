@@ -26,7 +26,7 @@
 #include "base/hash.h"
 #include "base/output.h"
 #include "call/site.h"
-#include "check/wanted.h"
+#include "check/signature.h"
 #include "mpi/loss.h"
 #include "mpi/outbox.h"
 #include "xla/xla_ffi.h"
@@ -98,15 +98,16 @@ int message_channel_set(mpixla_handle comm) {
     return 0;
 }
 
-void message_own_set(const comm_entry *comm) {
+void message_own_comm_set(const comm_entry *comm) {
     atomic_store(&own, comm);
 }
 
-int message_is_on_own(const call_facts *call) {
+int message_is_on_own_comm(const call_facts *call) {
     return call->communicator == atomic_load_explicit(&own, memory_order_relaxed);
 }
 
-/* Returns the rank in MPI_COMM_WORLD; negative for MPI_PROC_NULL, or if it is unknown, or in another MPI_COMM_WORLD. */
+/* Returns a rank of the communicator as a rank of MPI_COMM_WORLD; negative for MPI_PROC_NULL, or if it is unknown, or
+ * in another MPI_COMM_WORLD. */
 static int message_world_rank(const comm_entry *entry, int64_t rank) {
     const int *members = atomic_load(&entry->members);
     return channel && members && rank >= 0 ? members[rank] : -1;
@@ -132,7 +133,7 @@ static message_content message_content_of(const frame *f, const frame_buffer *b,
 
 /* Sending */
 
-/* Counts a message. Returns whether it is one of the first MESSAGES_FIRST_NOTES. */
+/* Counts a message with a peer. Returns whether it is one of the first MESSAGES_FIRST_NOTES. */
 static int message_count_first(atomic_int *so_far) {
     return atomic_load_explicit(so_far, memory_order_relaxed) < MESSAGES_FIRST_NOTES &&
            atomic_fetch_add_explicit(so_far, 1, memory_order_relaxed) < MESSAGES_FIRST_NOTES;
@@ -145,21 +146,21 @@ static void message_note_fill(message_note *n, const frame *f) {
     memset(n, 0, sizeof *n); /* all bytes travel */
     *n = (message_note){.size = call->communicator->size,
                         .tag = call->sendtag,
-                        .is_on_own = message_is_on_own(call),
+                        .is_on_own = message_is_on_own_comm(call),
                         .content = message_content_of(f, &f->send, bytes),
                         .agreed = atomic_load(&call->communicator->agreed),
                         .items = call->sent,
                         .bytes = bytes,
                         .dtype = call->sent_type->number,
-                        .shape = wanted_shape_hash(&f->send, 0),
-                        .leaves = wanted_parts(f)};
-    wanted_shape_describe(&f->send, 0, n->shape_text, sizeof n->shape_text);
+                        .shape = signature_shape_hash(&f->send, 0),
+                        .leaves = signature_packed_hash(f)};
+    signature_shape_describe(&f->send, 0, n->shape_text, sizeof n->shape_text);
     snprintf(n->line, sizeof n->line, "%s", site_text(call->site));
 }
 
-void message_announce(const frame *f, messages_compared which) {
+void message_note_send(const frame *f, messages_compared which) {
     const call_facts *call = &f->facts;
-    if (call->row->request == MPIXLA_STARTS && facts_have(call, ATTRIBUTE_SOURCE) && message_is_on_own(call))
+    if (call->row->request == MPIXLA_STARTS && facts_have(call, ATTRIBUTE_SOURCE) && message_is_on_own_comm(call))
         atomic_store_explicit(&has_started, 1, memory_order_relaxed);
     const int to = facts_have(call, ATTRIBUTE_DEST) ? message_world_rank(call->communicator, call->dest) : -1;
     if (to < 0 || (which == MESSAGES_FIRST && !message_count_first(&peers[to].announced))) return;
@@ -175,7 +176,7 @@ void message_announce(const frame *f, messages_compared which) {
 
 /* Receiving. The caller holds the lock, except for the two message_take_... functions. */
 
-/* Removes a note from the list, and returns it. The caller frees it. */
+/* Removes a note from the list, and returns it. The caller holds the lock, and frees the note. */
 static message_note_entry *message_note_remove(message_note_entry **at) {
     message_note_entry *l = *at;
     *at = l->next;
@@ -184,7 +185,8 @@ static message_note_entry *message_note_remove(message_note_entry **at) {
     return l;
 }
 
-/* Receives a note of this sender if one has come. Returns whether it has received one. */
+/* Receives a note of this sender if one has come, and appends it to the list. Returns whether it has received one. The
+ * caller holds the lock. */
 static int message_note_receive(int from) {
     _Alignas(16) char status[MPI_STATUS_BYTES];
     const mpi_library *mpi = mpi_get();
@@ -266,10 +268,10 @@ static int message_proves_nothing(const message *m) {
     return !m->is_on_own && !m->content.has_nonzero;
 }
 
-enum message_look { LOOK_FITS, LOOK_EVIDENCE, LOOK_ANY };
+enum message_note_wish { LOOK_FITS, LOOK_EVIDENCE, LOOK_ANY };
 /* Returns the address of the link to the first matching note: one that fits, or that is evidence, or any. The link is
  * NULL if there is none. */
-static message_note_entry **message_note_find(const message *m, enum message_look look) {
+static message_note_entry **message_note_find(const message *m, enum message_note_wish look) {
     message_note_entry **at = &notes;
     for (; *at; at = &(*at)->next) {
         const message_note *n = &(*at)->note;
@@ -279,10 +281,10 @@ static message_note_entry **message_note_find(const message *m, enum message_loo
     return at;
 }
 
-/* Returns a note for a message whose length is right: one that fits, if there is one or it comes in time; else one that
- * proves that the message does not fit; else NULL. The caller frees it. Sets `*any` to whether there was a matching
- * note. */
-static message_note_entry *message_take_note(const message *m, int *any) {
+/* Waits for the note of a message whose length is right: returns one that fits, if there is one or it comes in time;
+ * else one that proves that the message does not fit; else NULL. The caller frees it. Sets `*any` to whether there was
+ * a matching note. */
+static message_note_entry *message_note_wait(const message *m, int *any) {
     const int64_t until = clock_now() + (m->which == MESSAGES_ALL ? NOTE_PATIENCE_NS : 0);
     message_note_entry *found = NULL;
     for (int looks = 0, ends = 0; !ends; looks++) {
@@ -302,9 +304,9 @@ static message_note_entry *message_take_note(const message *m, int *any) {
     return found;
 }
 
-/* Returns the note of a message whose length is wrong, for the error message; NULL if there is none. The caller frees
- * it. */
-static message_note_entry *message_take_note_of_other_length(const message *m) {
+/* Waits for the note of a message whose length is wrong, for the error message; NULL if there is none in time. The
+ * caller frees it. */
+static message_note_entry *message_note_wait_any_length(const message *m) {
     const int64_t until = clock_now() + NOTE_PATIENCE_NS;
     const int is_known = m->is_on_own || atomic_load(&m->call->communicator->agreed) || m->content.has_nonzero;
     message_note_entry *found = NULL;
@@ -325,8 +327,8 @@ static message_note_entry *message_take_note_of_other_length(const message *m) {
 /* Comparing */
 
 /* Marks the sender as one that sends messages without notes: this rank no longer waits for its notes, except on the
- * library's own communicator. */
-static void message_peer_distrust(const message *m, int prints) {
+ * library's own communicator. `prints`: says so on standard error, once. */
+static void message_peer_mark_noteless(const message *m, int prints) {
     pthread_mutex_lock(&lock);
     int is_known = peers[m->from].has_no_notes;
     peers[m->from].has_no_notes = 1;
@@ -345,7 +347,7 @@ static void message_items_describe(char *text, size_t bytes, int64_t items, int6
              found ? found->row->name : "an unknown type", *shape ? " of shape " : "", shape);
 }
 
-/* Returns the properties in which message and note differ, as text; `n` may be NULL. */
+/* Returns the names of the properties in which message and note differ; `n` may be NULL. */
 static const char *message_difference_name(const message *m, const message_note *n) {
     const int types = n && !message_note_has_dtype(m, n), counts = !n || n->items != m->call->received;
     if (types || counts) return types && counts ? "the data type and the count" : types ? "the data type" : "the count";
@@ -359,7 +361,7 @@ static int message_refuse(const frame *f, const message *m, const message_note *
     const char *line = site_text(call->site), *unknown = "an unknown line", *difference = message_difference_name(m, n);
     const int by_shape = strcmp(difference, "the shape") == 0;
     char sends[160], receives[160], shape[64] = "";
-    if (by_shape) wanted_shape_describe(&f->recv, 0, shape, sizeof shape);
+    if (by_shape) signature_shape_describe(&f->recv, 0, shape, sizeof shape);
     message_items_describe(receives, sizeof receives, call->received, call->received_type->number, shape);
     if (n)
         message_items_describe(sends, sizeof sends, n->items, n->dtype, by_shape ? n->shape_text : "");
@@ -374,11 +376,11 @@ static int message_refuse(const frame *f, const message *m, const message_note *
 }
 
 /* Compares a message whose length is right with its note. Returns 0 or REFUSED. */
-static int message_compare_note(const frame *f, const message *m) {
+static int message_note_compare(const frame *f, const message *m) {
     int any = 0;
-    message_note_entry *l = message_take_note(m, &any);
+    message_note_entry *l = message_note_wait(m, &any);
     int code = l && !message_note_fits(m, &l->note) ? message_refuse(f, m, &l->note) : 0;
-    if (!l && m->which == MESSAGES_ALL && !(any && message_proves_nothing(m))) message_peer_distrust(m, !any);
+    if (!l && m->which == MESSAGES_ALL && !(any && message_proves_nothing(m))) message_peer_mark_noteless(m, !any);
     free(l);
     return code;
 }
@@ -387,7 +389,7 @@ int message_compare(const frame *f, const call_facts *call, const void *status, 
                     messages_compared which, int code) {
     const comm_entry *entry = call->communicator;
     const int64_t expected = call->received * call->received_type->row->itemsize;
-    const int is_on_own = message_is_on_own(call);
+    const int is_on_own = message_is_on_own_comm(call);
     if (code < 0 || (which == MESSAGES_FIRST && (code != 0 || !is_on_own)) || loss_is_error(mpi_error_class(code)))
         return code;
     message m = {.call = call,
@@ -403,13 +405,14 @@ int message_compare(const frame *f, const call_facts *call, const void *status, 
     if (which == MESSAGES_FIRST && (m.from < 0 || !message_count_first(&peers[m.from].compared))) return code;
     if (code == 0) m.content = message_content_of(f, &f->recv, m.bytes);
     if (code == 0 && m.bytes == expected && which == MESSAGES_ALL && is_on_own) {
-        m.shape = wanted_shape_hash(&f->recv, 0);
-        m.leaves = call == &f->facts ? wanted_parts(f) : 0; /* the frame of a wait has the leaves of its own pytree */
+        m.shape = signature_shape_hash(&f->recv, 0);
+        m.leaves =
+            call == &f->facts ? signature_packed_hash(f) : 0; /* the frame of a wait has the leaves of its own pytree */
     }
     const int may_be_shorter = accepts_short || which == MESSAGES_FIRST;
     if (code == 0 && (m.bytes == expected || (may_be_shorter && m.bytes < expected)))
-        return m.from < 0 ? 0 : message_compare_note(f, &m);
-    message_note_entry *l = m.from < 0 ? NULL : message_take_note_of_other_length(&m);
+        return m.from < 0 ? 0 : message_note_compare(f, &m);
+    message_note_entry *l = m.from < 0 ? NULL : message_note_wait_any_length(&m);
     /* Else the failure is not of the length, or the length is unknown. */
     if (l || code == 0) code = message_refuse(f, &m, l ? &l->note : NULL);
     free(l);

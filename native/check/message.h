@@ -15,22 +15,23 @@
 typedef enum messages_compared { MESSAGES_NONE, MESSAGES_FIRST, MESSAGES_ALL } messages_compared;
 enum { MESSAGES_FIRST_NOTES = 64 };
 
-/* Sets the duplicate of MPI_COMM_WORLD for notes, with tag 0. Call it before any message. Returns 0 or REFUSED. */
+/* Sets the duplicate of MPI_COMM_WORLD on which notes are sent, with tag 0. Call it before any message. Returns 0 or
+ * REFUSED. */
 int message_channel_set(mpixla_handle comm);
 
 /* Sets the library's own communicator, on which only handlers send messages. */
-void message_own_set(const comm_entry *comm);
+void message_own_comm_set(const comm_entry *comm);
 
 /* Returns whether a call is on the library's own communicator. */
-int message_is_on_own(const call_facts *call);
+int message_is_on_own_comm(const call_facts *call);
 
 /* Sends the note of a call that sends a message. Call it right before the call is made. A note that cannot be sent is
  * dropped. */
-void message_announce(const frame *f, messages_compared which);
+void message_note_send(const frame *f, messages_compared which);
 
-/* Compares a received message, with the status and the code of the call; for a wait, `call` is the call that
- * started the request. With `accepts_short` a message may have fewer items than its template. Returns `code`, or
- * REFUSED if the message does not fit the template. */
+/* Compares a received message with its note and its length; `status` and `code` are those of the call that has received
+ * it, and `call` is the call that started the request, for a wait. With `accepts_short` a message may have fewer items
+ * than its template. Returns `code`, or REFUSED if the message does not fit the template. */
 int message_compare(const frame *f, const call_facts *call, const void *status, int accepts_short,
                     messages_compared which, int code);
 

@@ -31,9 +31,9 @@ int tally_is_needed(const frame *f) {
     return f->facts.row->counts == EXCHANGED_ROWS || facts_have_neighbours(&f->facts);
 }
 
-/* Counts a message. Messages between two ranks match by tag, and those of one tag in order (`nth`). So the hash has
- * both, and is a sum, which does not depend on the order of messages of different tags. */
-static void tally_message(tally *all, int64_t peer, int64_t tag, int64_t nth, int64_t items) {
+/* Counts a message in the tally of its peer. Messages between two ranks match by tag, and those of one tag in order
+ * (`nth`). So the hash has both, and is a sum, which does not depend on the order of messages of different tags. */
+static void tally_message_add(tally *all, int64_t peer, int64_t tag, int64_t nth, int64_t items) {
     if (peer == MPIXLA_PROC_NULL) return;
     tally *t = &all[peer];
     t->messages++;
@@ -42,43 +42,43 @@ static void tally_message(tally *all, int64_t peer, int64_t tag, int64_t nth, in
 }
 
 /* Counts the messages of an alltoallv, one for each rank. */
-static void tally_rows(tally *all, const frame_array *rows) {
-    for (int64_t i = 0; i < rows->size; i++) tally_message(all, i, 0, 0, rows->items[i]);
+static void tally_rows_add(tally *all, const frame_array *rows) {
+    for (int64_t i = 0; i < rows->size; i++) tally_message_add(all, i, 0, 0, rows->items[i]);
 }
 
-/* Counts the messages of a neighbour operation. */
-static void tally_slots(tally *all, const topology_slots *s, const frame_array *rows, int64_t row_items) {
+/* Counts the messages of a neighbour operation along its edges. */
+static void tally_slots_add(tally *all, const topology_slots *s, const frame_array *rows, int64_t row_items) {
     for (int64_t i = 0; i < s->number; i++) {
         int64_t nth = 0;
         for (int64_t j = 0; j < i; j++) nth += s->ranks[j] == s->ranks[i] && s->tags[j] == s->tags[i];
-        tally_message(all, s->ranks[i], s->tags[i], nth, rows->items[i] * row_items);
+        tally_message_add(all, s->ranks[i], s->tags[i], nth, rows->items[i] * row_items);
     }
 }
 
-/* Counts the messages of a halo exchange. A tag is the dimension and the direction. */
-static void tally_borders(const frame *f, tally *sent, tally *expected) {
+/* Counts the messages of a halo exchange, whose tags are the dimension and the direction. */
+static void tally_borders_add(const frame *f, tally *sent, tally *expected) {
     const frame_array *width = &f->arrays[ATTRIBUTE_WIDTH];
     const int64_t *neighbours = facts_neighbours(&f->facts, 1)->ranks;
     for (int64_t d = 0; d < width->size; d++) {
         int64_t bytes = frame_border_bytes(f, d), low = neighbours[2 * d], high = neighbours[2 * d + 1];
         if (width->items[d] == 0) continue;
-        tally_message(sent, high, 2 * d, 0, bytes);
-        tally_message(expected, low, 2 * d, 0, bytes);
-        tally_message(sent, low, 2 * d + 1, 0, bytes);
-        tally_message(expected, high, 2 * d + 1, 0, bytes);
+        tally_message_add(sent, high, 2 * d, 0, bytes);
+        tally_message_add(expected, low, 2 * d, 0, bytes);
+        tally_message_add(sent, low, 2 * d + 1, 0, bytes);
+        tally_message_add(expected, high, 2 * d + 1, 0, bytes);
     }
 }
 
-/* Counts the messages that this rank sends and expects, by rank. */
-static void tally_messages(const frame *f, tally *sent, tally *expected) {
+/* Counts the messages that this rank sends and expects in the call, by rank. */
+static void tally_call_messages_add(const frame *f, tally *sent, tally *expected) {
     if (f->facts.row->counts == EXCHANGED_ROWS) {
-        tally_rows(sent, &f->arrays[ATTRIBUTE_SENDCOUNTS]);
-        tally_rows(expected, &f->arrays[ATTRIBUTE_RECVCOUNTS]);
+        tally_rows_add(sent, &f->arrays[ATTRIBUTE_SENDCOUNTS]);
+        tally_rows_add(expected, &f->arrays[ATTRIBUTE_RECVCOUNTS]);
     } else if (frame_has(f, ATTRIBUTE_BACK)) {
-        tally_slots(sent, facts_neighbours(&f->facts, 1), &f->arrays[ATTRIBUTE_SENDCOUNTS], f->row_items);
-        tally_slots(expected, facts_neighbours(&f->facts, 0), &f->arrays[ATTRIBUTE_RECVCOUNTS], f->row_items);
+        tally_slots_add(sent, facts_neighbours(&f->facts, 1), &f->arrays[ATTRIBUTE_SENDCOUNTS], f->row_items);
+        tally_slots_add(expected, facts_neighbours(&f->facts, 0), &f->arrays[ATTRIBUTE_RECVCOUNTS], f->row_items);
     } else {
-        tally_borders(f, sent, expected);
+        tally_borders_add(f, sent, expected);
     }
 }
 
@@ -95,7 +95,7 @@ static void tally_describe(char *text, size_t bytes, const frame *f, const tally
                        (long long)t->messages);
 }
 
-/* Writes the report. */
+/* Writes the report: for each rank that found a difference the counts of sender and receiver. */
 static void tally_report(const frame *f, const tally_finding *all, char *text, size_t bytes) {
     enum { SHOWN = 4 };
     static const char unknown[] = "an unknown line";
@@ -151,7 +151,7 @@ int tally_compare(const frame *f) {
     if (!all) return job_fail(entry);
     memset(all, 0, 3 * size * sizeof *all);
     tally *sent = all, *expected = all + size, *coming = all + 2 * size;
-    tally_messages(f, sent, expected);
+    tally_call_messages_add(f, sent, expected);
     mpixla_handle word = dtype_find(FFI_U64)->handle, byte = dtype_find(FFI_U8)->handle;
     int64_t words = (int64_t)(sizeof *all / sizeof(uint64_t));
     int code = mpi->small->alltoall(sent, words, word, coming, words, word, entry->handle);

@@ -6,11 +6,11 @@
 
 #include "call/frame.h"
 
-/* Returns whether the messages of a call differ by rank. */
+/* Returns whether the call's messages differ by rank, so that they need to be compared in pairs. */
 int tally_is_needed(const frame *f);
 
-/* Compares the messages, after agree.h has compared all other properties. Collective. All ranks return 0, or all
- * REFUSED with error_set; or an error code. */
+/* Compares the messages between each two ranks of a call, by an MPI_Alltoall of counts and hashes, after agree.h has
+ * compared all other properties. Collective. All ranks return 0, or all REFUSED with error_set; or an error code. */
 int tally_compare(const frame *f);
 
 #endif

@@ -8,17 +8,17 @@
 
 /* Runs a helper on arrays in the host's memory. Returns NULL or XLA's error. */
 static ffi_error *helper_run_on_host(const ffi_call_frame *call, helper_work *work) {
-    return !ffi_is_answered(call, FFI_STAGE_EXECUTE) && work(call, NULL) ? ffi_error_of_call(call) : NULL;
+    return !ffi_query_answer(call, FFI_STAGE_EXECUTE) && work(call, NULL) ? ffi_error_from_sentence(call) : NULL;
 }
 
 /* Runs a helper on the GPU of the call. Returns NULL or XLA's error. */
 static ffi_error *helper_run_on_device(const ffi_call_frame *call, helper_work *work) {
     device d;
-    if (ffi_is_answered(call, FFI_STAGE_EXECUTE)) return NULL;
-    if (device_enter(&d, call)) return ffi_error_of_call(call);
+    if (ffi_query_answer(call, FFI_STAGE_EXECUTE)) return NULL;
+    if (device_enter(&d, call)) return ffi_error_from_sentence(call);
     int failed = work(call, &d);
     device_leave(&d);
-    return failed ? ffi_error_of_call(call) : NULL;
+    return failed ? ffi_error_from_sentence(call) : NULL;
 }
 
 #define HELPER(name, on_host, on_device)                  \

@@ -9,7 +9,7 @@
 /* Returns whether the result, if it is an array, is in the memory of the operand: the handler copies nothing, on any
  * device. */
 static int order_is_in_place(const ffi_call_frame *call) {
-    int64_t in = frame_next(&call->args, 0), out = frame_next(&call->rets, 0);
+    int64_t in = frame_buffer_next(&call->args, 0), out = frame_buffer_next(&call->rets, 0);
     if (out == call->rets.size) return 1;
     if (in == call->args.size) return 0;
     const ffi_buffer *from = call->args.buffers[in], *to = call->rets.buffers[out];
@@ -18,7 +18,7 @@ static int order_is_in_place(const ffi_call_frame *call) {
 
 /* cppcheck-suppress constParameterPointer ; it is a handler */
 ffi_error *mpixla_order(ffi_call_frame *call) {
-    if (ffi_is_answered(call, FFI_STAGE_EXECUTE) || order_is_in_place(call)) return NULL;
+    if (ffi_query_answer(call, FFI_STAGE_EXECUTE) || order_is_in_place(call)) return NULL;
     error_set("the array that a token was made of must be passed on in its own memory, but XLA moved it");
-    return ffi_error_of_call(call);
+    return ffi_error_from_sentence(call);
 }

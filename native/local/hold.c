@@ -11,6 +11,7 @@ static char unshared, /* these ranks cannot share memory */
     contested, /* as in_use, and a call of another thread was refused meanwhile, which other ranks may have made */
     looked_at; /* hold_check has the value for a moment */
 
+/* Returns whether the slot has memory, and no sentinel. */
 static int hold_is_value(const void *s) {
     return s && s != &unshared && s != &in_use && s != &contested && s != &looked_at;
 }
@@ -23,6 +24,7 @@ static _Atomic(void *) *hold_slot(const hold *h, comm_entry *c) {
     return &c->attached[h->slot];
 }
 
+/* Sets the error for two threads that make collective calls on one communicator at a time. Returns REFUSED. */
 static int hold_two_threads_refuse(const comm_entry *c) {
     return error_set(
         "two threads make collective calls on communicator '%s' at the same time: give each thread a communicator of "
@@ -30,7 +32,7 @@ static int hold_two_threads_refuse(const comm_entry *c) {
         c->name);
 }
 
-void hold_give(const hold *h, comm_entry *c, void *given) {
+void hold_release(const hold *h, comm_entry *c, void *given) {
     void *taken = &in_use;
     if (atomic_compare_exchange_strong(hold_slot(h, c), &taken, given)) return;
     if (taken == &contested) {
@@ -41,7 +43,7 @@ void hold_give(const hold *h, comm_entry *c, void *given) {
     hold_free(h, given);
 }
 
-int hold_take(const hold *h, comm_entry *c, void **taken) {
+int hold_acquire(const hold *h, comm_entry *c, void **taken) {
     void *found = atomic_load(hold_slot(h, c));
     *taken = NULL;
     do {
@@ -57,7 +59,7 @@ int hold_take(const hold *h, comm_entry *c, void **taken) {
     if (found) return 0;
     const int code = h->make(c, taken);
     if (code == 0 && *taken) return 0;
-    hold_give(h, c, code == 0 ? &unshared : *taken); /* broken, if there was memory for it */
+    hold_release(h, c, code == 0 ? &unshared : *taken); /* broken, if there was memory for it */
     *taken = NULL;
     return code;
 }

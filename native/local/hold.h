@@ -17,15 +17,18 @@ typedef struct hold {
     int (*check)(const void *value);           /* returns 0, or an error code if a rank has broken the memory */
 } hold;
 
-/* Takes the memory for a call, and makes it if this is the first one. The caller gives `*taken` back with hold_give; if
- * it is NULL, the ranks share no memory of this kind, and the call goes through MPI. Returns 0 or an error code. */
-int hold_take(const hold *h, comm_entry *c, void **taken);
-void hold_give(const hold *h, comm_entry *c, void *given);
+/* Takes the shared memory for a call, and makes it if this is the first one. The caller gives `*taken` back with
+ * hold_release; if it is NULL, the ranks share no memory of this kind, and the call goes through MPI. Returns 0 or an
+ * error code. */
+int hold_acquire(const hold *h, comm_entry *c, void **taken);
 
-/* Returns 0, or an error code if the memory is there and broken: for a call that does not take it. */
+/* Gives back the shared memory that hold_acquire gave; frees it if the communicator was freed meanwhile. */
+void hold_release(const hold *h, comm_entry *c, void *given);
+
+/* Returns 0, or an error code if the shared memory is there and broken, for a call that does not take it. */
 int hold_check(const hold *h, comm_entry *c);
 
-/* Frees the memory of a slot, for comm_slot_destructor_set. */
+/* Frees the shared memory of a slot, unless the slot has a sentinel: for comm_slot_destructor_set. */
 void hold_free(const hold *h, void *value);
 
 #endif

@@ -12,14 +12,14 @@
  * ranks, and its reduction is a predefined one. The same on all ranks. */
 int local_can(const frame *f);
 
-/* Makes such a call if this is faster than MPI, because it is short or combines, and its ranks share memory. `*made`
- * says whether, the same on all ranks. What a communicator needs for it is made in its first call, and freed with it.
- *
- * A call that fails after it has begun breaks the communicator for all its ranks (local/segment.h): this and each later
- * collective call on it fails, also one that would go through MPI. Returns 0 or an error code. */
+/* Makes a collective call through the ranks' shared memory if this is faster than MPI: if the call is short or
+ * combines, and its ranks share memory. Sets `*made` to whether it was made, the same on all ranks. The memory of a
+ * communicator is made in its first such call, and freed with it. A call that fails after it has begun breaks the
+ * communicator for all its ranks (local/segment.h): this and each later collective call on it fails, also one that
+ * would go through MPI. Returns 0 or an error code. */
 int local_run(const frame *f, int *made);
 
-/* Returns 0, or an error code if the communicator is broken: for a call that goes through MPI. */
+/* Returns 0, or an error code if the communicator's shared memory is broken: for a call that goes through MPI. */
 int local_check(const frame *f);
 
 #endif

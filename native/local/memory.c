@@ -26,7 +26,7 @@ void memory_break(memory_state *s, int rank, int loss, const char *why) {
     atomic_store_explicit(&s->has_why, 1, memory_order_release);
 }
 
-void memory_fail(memory_state *s, const frame *f, int code) {
+void memory_break_by_call(memory_state *s, const frame *f, int code) {
     const int class = mpi_error_class(code), rank = f->facts.communicator->rank;
     char why[ERROR_BYTES];
     if (code == REFUSED) {
@@ -42,7 +42,7 @@ void memory_fail(memory_state *s, const frame *f, int code) {
 }
 
 /* Returns the reason that memory_break was given; "" if the rank that broke the memory has not written it in time. */
-static const char *memory_why(const memory_state *s) {
+static const char *memory_reason_read(const memory_state *s) {
     for (int i = 0; i < YIELDS_FOR_WHY; i++) {
         if (atomic_load_explicit(&s->has_why, memory_order_acquire)) return s->why;
         sched_yield();
@@ -50,9 +50,9 @@ static const char *memory_why(const memory_state *s) {
     return "";
 }
 
-int memory_spread(memory_state *s, const memory_state *from) {
+int memory_break_copy(memory_state *s, const memory_state *from) {
     const uint64_t broken = atomic_load_explicit(&from->broken, memory_order_acquire);
-    if (broken != 0) memory_break(s, (int)(uint32_t)broken - 1, (int)(broken >> 32), memory_why(from));
+    if (broken != 0) memory_break(s, (int)(uint32_t)broken - 1, (int)(broken >> 32), memory_reason_read(from));
     return broken != 0;
 }
 
@@ -61,7 +61,7 @@ int memory_check(const memory_state *s, const comm_entry *c) {
     if (broken == 0) return 0;
     const int loss = (int)(broken >> 32), rank = (int)(uint32_t)broken - 1;
     if (loss != 0) return loss;
-    const char *why = memory_why(s);
+    const char *why = memory_reason_read(s);
     return error_set(
         "no collective call can be made on communicator '%s' any more, since one has failed on rank %d before all "
         "ranks had what they were to get from it%s%.*s. Go on with another communicator, which comm.Dup() gives if all "
@@ -88,7 +88,7 @@ int memory_wait(const comm_entry *c, unsigned turn) {
     return turn % YIELDS == YIELDS - 1 ? mpi_progress(c->handle) : 0;
 }
 
-int memory_looks(unsigned turn) {
+int memory_process_check_is_due(unsigned turn) {
     return turn % YIELDS_LONG == YIELDS_LONG - 1;
 }
 

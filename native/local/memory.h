@@ -25,20 +25,20 @@ void memory_break(memory_state *s, int rank, int loss, const char *why);
 
 /* Marks the memory as broken by a call that has failed on this rank with this code: other ranks may wait for a write,
  * or count on a read, that will not happen. */
-void memory_fail(memory_state *s, const frame *f, int code);
+void memory_break_by_call(memory_state *s, const frame *f, int code);
 
-/* Marks `s` as broken for the same reason as `from`, if that is broken. Returns whether it is. */
-int memory_spread(memory_state *s, const memory_state *from);
+/* Marks `s` as broken for the same reason as `from`, if `from` is broken. Returns whether it is. */
+int memory_break_copy(memory_state *s, const memory_state *from);
 
-/* Returns 0 if the memory is whole; else the error class with which it was broken, or REFUSED with error_set, which
- * says what has broken it and what to do. Any thread may call it. */
+/* Returns 0 if the memory is whole; else the error class with which it was broken, or REFUSED with error_set: the rank
+ * and the reason, and what to do. Any thread may call it. */
 int memory_check(const memory_state *s, const comm_entry *c);
 
 /* Limits of the number of spins: how often a wait reads before it yields the processor. Each rank adapts its own. */
 enum { MEMORY_SPINS_LEAST = 4, MEMORY_SPINS_MOST = 2048 };
 
 /* Pauses the processor between two spins. */
-static inline void memory_breathe(void) {
+static inline void memory_spin_pause(void) {
 #ifdef __x86_64__
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
@@ -51,14 +51,16 @@ static inline void memory_breathe(void) {
  * have quotas. */
 void memory_yield(int *spins);
 
-/* Waits between two reads after the spins; `turn` counts these waits from 0. Yields the processor from the second turn
- * on, and drives MPI's progress now and then. Returns 0, MPI's error code, or REFUSED if the communicator was freed. */
+/* Waits a moment for another rank, between two reads after the spins; `turn` counts these waits from 0. Yields the
+ * processor from the second turn on, and drives MPI's progress now and then. Returns 0, MPI's error code, or REFUSED if
+ * the communicator was freed. */
 int memory_wait(const comm_entry *c, unsigned turn);
 
-/* Returns whether a wait should check in this turn that the other rank's process is alive; memory_process_check does
- * so, and returns 0 unless the process has ended. Before a caller believes that code it must read the process's last
- * writes once more. */
-int memory_looks(unsigned turn);
+/* Returns whether a wait should call memory_process_check in this turn. */
+int memory_process_check_is_due(unsigned turn);
+
+/* Returns 0 if the other rank's process is alive; the error class for a lost process, or REFUSED, if the process has
+ * ended. Before a caller believes that code it must read the process's last writes once more. */
 int memory_process_check(const comm_entry *c, int rank, const process_id *process);
 
 #endif

@@ -60,10 +60,12 @@ struct pairs {
 
 static atomic_int is_on;
 
+/* Unmaps a neighbour's memory, unless it is this rank's own. */
 static void pairs_close(const pairs *p, const pair *one) {
     if (one->theirs && one->theirs != p->own) shared_close(one->theirs, one->their_bytes);
 }
 
+/* Unmaps all memory of the pairs, and frees them. */
 static void pairs_free(void *value) {
     pairs *p = value;
     for (int i = 0; i < p->number; i++) pairs_close(p, &p->all[i]);
@@ -87,7 +89,7 @@ static ring *pairs_ring(head *memory, uint64_t number) {
     return (ring *)((char *)memory + HEAD_BYTES) + number;
 }
 
-/* Every other rank of the slots once, and this one if it is among them. */
+/* Adds each rank of the slots as a pair, once; this rank, too, if it is its own neighbour. */
 static void pairs_neighbours_add(pairs *p, const topology_slots *slots) {
     for (int64_t i = 0; i < slots->number && p->number <= MOST_PAIRS; i++) {
         const int64_t rank = slots->ranks[i];
@@ -99,6 +101,8 @@ static void pairs_neighbours_add(pairs *p, const topology_slots *slots) {
     }
 }
 
+/* Makes this rank's memory, with a ring for each pair. Returns its description for the other ranks: no rings if there
+ * is no memory. */
 static offer pairs_memory_make(pairs *p) {
     const offer mine = {shared_random_number(), shared_random_number(), (uint64_t)p->number};
     head *memory = NULL;
@@ -114,7 +118,7 @@ static offer pairs_memory_make(pairs *p) {
     return mine;
 }
 
-/* Opens the memory of a neighbour. Returns whether it is there. */
+/* Opens the memory of a neighbour. Returns whether it is there, and is the memory of that offer. */
 static int pair_open(const pairs *p, pair *one, const offer *theirs) {
     if (theirs->rings == 0) return 0;
     one->their_bytes = pairs_memory_bytes(theirs->rings);
@@ -126,9 +130,10 @@ static int pair_open(const pairs *p, pair *one, const offer *theirs) {
     return 0;
 }
 
-/* Each rank tells each other the number, and one, of the ring that it writes for it; 0: it has not found the other's
- * memory. */
-static int pairs_agree(pairs *p, const offer *mine, offer *offers, uint64_t *told, uint64_t *heard) {
+/* Exchanges the descriptions of all ranks' memory, and keeps the pairs in which each rank has opened the other's.
+ * Collective: each rank tells each other the number, and one, of the ring that it writes for it; 0: it has not found
+ * the other's memory. Returns 0 or MPI's error code. */
+static int pairs_connect(pairs *p, const offer *mine, offer *offers, uint64_t *told, uint64_t *heard) {
     const mpi_counted *mpi = mpi_get()->small;
     const comm_entry *c = p->communicator;
     const mpixla_handle u64 = dtype_find(FFI_U64)->handle;
@@ -160,6 +165,8 @@ static void pairs_break_unmade(pairs *p, int code) {
     memory_break(&p->own->state, p->communicator->rank, loss_is_error(class) ? class : 0, error_get());
 }
 
+/* Makes the pairs of a communicator with a topology (hold.make): a collective call. `*made` is NULL if this rank has
+ * none. Returns 0 or an error code. */
 static int pairs_make(const comm_entry *c, void **made) {
     *made = NULL;
     if (c->size == 1) return 0;
@@ -175,7 +182,7 @@ static int pairs_make(const comm_entry *c, void **made) {
         pairs_neighbours_add(p, &c->topology->dests);
         pairs_neighbours_add(p, &c->topology->sources);
         const offer mine = pairs_memory_make(p);
-        code = pairs_agree(p, &mine, offers, told, told + size);
+        code = pairs_connect(p, &mine, offers, told, told + size);
         if (code != 0) pairs_break_unmade(p, code);
         if (code == 0 && p->number == 0) {
             pairs_free(p);
@@ -184,7 +191,7 @@ static int pairs_make(const comm_entry *c, void **made) {
         *made = p;
     } else {
         free(p);
-        (void)error_set("out of memory for what neighbours share");
+        (void)error_set("out of memory for the memory that neighbours share");
         code = job_fail(c);
     }
     free(offers);
@@ -198,12 +205,13 @@ static memory_state *pairs_state(const void *value) {
     return &((const pairs *)value)->own->state;
 }
 
-/* A neighbour that is broken does not come, so this rank is, for those who wait for it. */
+/* Returns 0, or an error code if this rank's memory is broken. If a neighbour's memory is broken, breaks this rank's as
+ * well, for the ranks that wait for this one. */
 static int pairs_check(const void *value) {
     const pairs *p = value;
     memory_state *own = &p->own->state;
     int broken = 0;
-    for (int i = 0; i < p->number && !broken; i++) broken = memory_spread(own, &p->all[i].theirs->state);
+    for (int i = 0; i < p->number && !broken; i++) broken = memory_break_copy(own, &p->all[i].theirs->state);
     return memory_check(own, p->communicator);
 }
 
@@ -229,7 +237,7 @@ pair *pairs_find(pairs *p, int64_t rank) {
     return NULL;
 }
 
-void pairs_begin(pairs *p) {
+void pairs_progress_clear(pairs *p) {
     for (pair *one = p->all; one < p->all + p->number; one++) memset(one->progress, 0, sizeof one->progress);
 }
 
@@ -247,8 +255,7 @@ static record *pairs_record_at(const ring *r, uint64_t at) {
     return (record *)(uintptr_t)(r->bytes + at % RING_BYTES);
 }
 
-/* The line behind the record must be free as well, since pair_post clears the next record's length there. */
-char *pair_room(pair *p, int64_t *bytes) {
+char *pair_piece_reserve(pair *p, int64_t *bytes) {
     const int64_t to_end = RING_BYTES - (int64_t)(p->posted % RING_BYTES) - (int64_t)sizeof(record);
     const int64_t most = to_end < PIECE_BYTES ? to_end : PIECE_BYTES;
     if (*bytes > most) *bytes = most;
@@ -257,7 +264,7 @@ char *pair_room(pair *p, int64_t *bytes) {
     return end > p->most ? NULL : (char *)(pairs_record_at(p->out, p->posted) + 1);
 }
 
-void pair_post(pair *p, int64_t bytes, int64_t whole) {
+void pair_piece_publish(pair *p, int64_t bytes, int64_t whole) {
     record *r = pairs_record_at(p->out, p->posted);
     p->posted += pairs_record_bytes(bytes);
     atomic_store_explicit(&pairs_record_at(p->out, p->posted)->length, 0, memory_order_relaxed);
@@ -265,7 +272,7 @@ void pair_post(pair *p, int64_t bytes, int64_t whole) {
     atomic_store_explicit(&r->length, (uint64_t)bytes + 1, memory_order_release);
 }
 
-const char *pair_look(const pair *p, int64_t *bytes, int64_t *whole) {
+const char *pair_piece_peek(const pair *p, int64_t *bytes, int64_t *whole) {
     const record *r = pairs_record_at(p->in, p->read);
     const uint64_t length = atomic_load_explicit(&r->length, memory_order_acquire);
     if (length == 0) return NULL;
@@ -274,7 +281,7 @@ const char *pair_look(const pair *p, int64_t *bytes, int64_t *whole) {
     return (const char *)(r + 1);
 }
 
-void pair_read(pair *p) {
+void pair_piece_release(pair *p) {
     p->read += pairs_record_bytes(
         (int64_t)atomic_load_explicit(&pairs_record_at(p->in, p->read)->length, memory_order_relaxed) - 1);
     atomic_store_explicit(&p->in->read, p->read, memory_order_release);
@@ -282,39 +289,41 @@ void pair_read(pair *p) {
 
 /* Waiting */
 
-int pairs_looks(const pairs *p) {
+int pairs_spins(const pairs *p) {
     return p->spins;
 }
 
 /* Returns whether a message of this pair can make progress now. */
 static int pair_is_ready(pair *p) {
     int64_t bytes = 1, whole;
-    return (p->progress[0].done < p->progress[0].all && pair_look(p, &bytes, &whole)) ||
-           (p->progress[1].done < p->progress[1].all && pair_room(p, &bytes));
+    return (p->progress[0].done < p->progress[0].all && pair_piece_peek(p, &bytes, &whole)) ||
+           (p->progress[1].done < p->progress[1].all && pair_piece_reserve(p, &bytes));
 }
 
-static int pair_check(const pairs *p, pair *one, int looks) {
+/* Returns 0, or an error code if this pair can never make progress: its other rank has broken its memory, or, with
+ * `checks_process`, its process has ended. */
+static int pair_check(const pairs *p, pair *one, int checks_process) {
     memory_state *own = &p->own->state;
     int code = 0;
     if (atomic_load_explicit(&one->theirs->state.broken, memory_order_acquire) != 0 && !pair_is_ready(one)) {
-        (void)memory_spread(own, &one->theirs->state);
+        (void)memory_break_copy(own, &one->theirs->state);
         return memory_check(own, p->communicator);
     }
-    if (looks) code = memory_process_check(p->communicator, one->rank, &one->theirs->process);
+    if (checks_process) code = memory_process_check(p->communicator, one->rank, &one->theirs->process);
     return code != 0 && pair_is_ready(one) ? 0 : code;
 }
 
-int pairs_go_on(pairs *p, pairs_wait *w) {
-    if (w->looks > 0) {
-        w->looks--;
-        memory_breathe();
+int pairs_wait_step(pairs *p, pairs_wait *w) {
+    if (w->spins > 0) {
+        w->spins--;
+        memory_spin_pause();
         return 0;
     }
     if (w->turn == 0) memory_yield(&p->spins);
-    const int looks = memory_looks(w->turn);
+    const int checks_process = memory_process_check_is_due(w->turn);
     int code = memory_wait(p->communicator, w->turn++);
     for (pair *one = p->all; one < p->all + p->number && code == 0; one++)
         if (one->progress[0].done < one->progress[0].all || one->progress[1].done < one->progress[1].all)
-            code = pair_check(p, one, looks);
+            code = pair_check(p, one, checks_process);
     return code;
 }

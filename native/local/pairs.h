@@ -6,7 +6,8 @@
  * else. Neighbours that are no pair, because they are on different hosts or one of them has no memory left, use MPI.
  *
  * A message travels in pieces, as many bytes at a time as the ring has room for. Messages of a pair arrive in the order
- * in which they are sent. A rank that fails in the middle of a message breaks its memory for good (memory_fail).
+ * in which they are sent. A rank that fails in the middle of a message breaks its memory for good
+ * (memory_break_by_call).
  */
 #ifndef MPIXLA_NATIVE_PAIRS_H
 #define MPIXLA_NATIVE_PAIRS_H
@@ -35,29 +36,33 @@ typedef struct pair_progress {
 } pair_progress;
 pair_progress *pair_progress_of(pair *p, int is_sent);
 
-/* Begins a call: clears the progress of all pairs. */
-void pairs_begin(pairs *p);
+/* Clears the progress of all pairs, at the begin of a call. */
+void pairs_progress_clear(pairs *p);
 
-/* Returns where the next piece of a message goes, of which `*bytes` are left to send, and sets `*bytes` to the length
- * of the piece; NULL if the ring is full. */
-char *pair_room(pair *p, int64_t *bytes);
-/* Publishes the piece that was written there. `whole`: the length of the message. */
-void pair_post(pair *p, int64_t bytes, int64_t whole);
+/* Returns the address for the next piece of a message, of which `*bytes` are left to send, and sets `*bytes` to the
+ * length of the piece; NULL if the ring is full. The cache line behind the piece must be free as well, since
+ * pair_piece_publish clears the next record's length there. */
+char *pair_piece_reserve(pair *p, int64_t *bytes);
+/* Publishes the piece of `bytes` bytes that was written there. `whole`: the length of the message. */
+void pair_piece_publish(pair *p, int64_t bytes, int64_t whole);
 
-/* Returns the next piece that has come, with its length and that of the message; NULL if none has. */
-const char *pair_look(const pair *p, int64_t *bytes, int64_t *whole);
-/* Frees the room of that piece. */
-void pair_read(pair *p);
+/* Returns the next piece that has come, with its length and that of the message; NULL if none has. It stays in the
+ * ring. */
+const char *pair_piece_peek(const pair *p, int64_t *bytes, int64_t *whole);
+/* Frees the room of the piece that pair_piece_peek returned. */
+void pair_piece_release(pair *p);
 
-/* One wait for messages. Set to zeros, and `looks` to pairs_looks, at its begin and whenever a message has moved. */
+/* One wait for messages. Set to zeros, and `spins` to pairs_spins, at its begin and whenever a message has moved. */
 typedef struct pairs_wait {
-    int looks; /* spins that are left */
+    int spins; /* that are left */
     unsigned turn;
 } pairs_wait;
-int pairs_looks(const pairs *p);
 
-/* Waits between two attempts to move the messages of a call. Returns 0 or an error code. While it waits it drives MPI's
+/* Returns the number of spins before a wait yields the processor. */
+int pairs_spins(const pairs *p);
+
+/* Waits a moment between two attempts to move the messages of a call. Returns 0 or an error code. Drives MPI's
  * progress. It fails if the communicator is freed, or a rank that it waits for has broken its memory or has ended. */
-int pairs_go_on(pairs *p, pairs_wait *w);
+int pairs_wait_step(pairs *p, pairs_wait *w);
 
 #endif

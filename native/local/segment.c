@@ -27,7 +27,7 @@ enum {
 
 typedef struct slot {
     _Alignas(SLOT_BYTES) _Atomic uint64_t number; /* of the round whose bytes it has */
-    uint64_t what;
+    uint64_t call_hash;
     char bytes[FEW];
 } slot;
 
@@ -76,15 +76,15 @@ static slot *segment_slot(const segment *s, int rank) {
     return &segment_area(s, rank)->slots[s->round % SLOTS];
 }
 
-/* Returns where a rank's post of so many bytes lies in this round; segment_places_for, after how many rounds that place
- * is used again. */
+/* Returns the address of a rank's post of so many bytes in this round. */
 static char *segment_place(const segment *s, int rank, int64_t bytes) {
     if (bytes <= FEW) return segment_slot(s, rank)->bytes;
     if (bytes <= SEGMENT_POST_BYTES) return segment_area(s, rank)->places[s->round % PLACES];
     return s->longs[rank].places[s->round % LONG_PLACES];
 }
 
-static uint64_t segment_places_for(int64_t bytes) {
+/* Returns the number of places for posts of so many bytes: a place is used again after as many rounds. */
+static uint64_t segment_place_count(int64_t bytes) {
     return bytes <= FEW ? SLOTS : bytes <= SEGMENT_POST_BYTES ? PLACES : LONG_PLACES;
 }
 
@@ -92,15 +92,16 @@ int64_t segment_bytes(int size) {
     return HEAD_BYTES + (int64_t)size * AREA_BYTES;
 }
 
-/* One that has no memory yet; NULL with error_set. */
+/* Returns a new handle without memory; NULL with error_set. */
 static segment *segment_new(const comm_entry *c) {
     segment *s = aligned_alloc(MEMORY_LINE, sizeof *s);
-    if (!s) return error_null("out of memory for what the ranks of a communicator share");
+    if (!s) return error_null("out of memory for the segment that the ranks of a communicator share");
     *s = (segment){.round = 1, .communicator = c, .spins = MEMORY_SPINS_MOST};
     s->head = &s->own;
     return s;
 }
 
+/* Sets the memory of a segment, and writes this process's identity there. */
 static void segment_memory_set(segment *s, void *memory) {
     s->memory = memory;
     s->head = memory;
@@ -108,7 +109,7 @@ static void segment_memory_set(segment *s, void *memory) {
     segment_area(s, s->communicator->rank)->process = process_self();
 }
 
-segment *segment_over(void *memory, const comm_entry *c) {
+segment *segment_new_over(void *memory, const comm_entry *c) {
     segment *s = segment_new(c);
     if (s) segment_memory_set(s, memory);
     return s;
@@ -183,7 +184,7 @@ int segment_long_is_settled(const segment *s) {
     return s->long_settled;
 }
 
-int64_t segment_most(const segment *s) {
+int64_t segment_post_bytes_max(const segment *s) {
     return s->longs ? SEGMENT_LONG_BYTES : SEGMENT_POST_BYTES;
 }
 
@@ -199,35 +200,39 @@ int segment_check(const segment *s) {
 
 /* Waiting */
 
-/* Returns whether the number is there. Waits read it once more after a check has failed. */
-static int segment_number_has_come(const _Atomic uint64_t *number, uint64_t least) {
+/* Returns whether a counter in shared memory is `least` or greater. Waits read it once more after a check has failed.
+ */
+static int segment_number_reached(const _Atomic uint64_t *number, uint64_t least) {
     return atomic_load_explicit(number, memory_order_acquire) >= least;
 }
 
+/* Waits until a rank's counter reaches `least`: yields, and checks now and then that the rank lives. Returns 0 or an
+ * error code. */
 static int segment_wait_long(const segment *s, int rank, const _Atomic uint64_t *number, uint64_t least) {
     int code = 0;
-    for (unsigned i = 0; code == 0 && !segment_number_has_come(number, least); i++) {
+    for (unsigned i = 0; code == 0 && !segment_number_reached(number, least); i++) {
         code = memory_wait(s->communicator, i);
-        if (code == 0 && memory_looks(i)) {
+        if (code == 0 && memory_process_check_is_due(i)) {
             code = memory_process_check(s->communicator, rank, &segment_area(s, rank)->process);
-            if (code != 0 && segment_number_has_come(number, least)) return 0;
+            if (code != 0 && segment_number_reached(number, least)) return 0;
         }
         if (code == 0) code = segment_check(s);
     }
     return code;
 }
 
+/* Waits until a rank's counter reaches `least`: spins first, then as segment_wait_long. Returns 0 or an error code. */
 static inline int segment_wait(segment *s, int rank, const _Atomic uint64_t *number, uint64_t least) {
     for (int i = 0; i < s->spins; i++) {
-        if (segment_number_has_come(number, least)) return 0;
-        memory_breathe();
+        if (segment_number_reached(number, least)) return 0;
+        memory_spin_pause();
     }
     memory_yield(&s->spins);
     return segment_wait_long(s, rank, number, least);
 }
 
-int segment_room(segment *s, int64_t bytes, char **to) {
-    const uint64_t kept = segment_places_for(bytes);
+int segment_slot_reserve(segment *s, int64_t bytes, char **to) {
+    const uint64_t kept = segment_place_count(bytes);
     if (s->round > s->seen + kept) {
         uint64_t least = UINT64_MAX;
         for (int i = 0; i < s->communicator->size; i++) {
@@ -244,22 +249,22 @@ int segment_room(segment *s, int64_t bytes, char **to) {
     return 0;
 }
 
-void segment_post(segment *s, uint64_t what) {
+void segment_slot_publish(segment *s, uint64_t call_hash) {
     slot *mine = segment_slot(s, s->communicator->rank);
-    mine->what = what;
+    mine->call_hash = call_hash;
     atomic_store_explicit(&mine->number, s->round, memory_order_release);
 }
 
-int segment_look(segment *s, int rank, int64_t bytes, const char **from, uint64_t *what) {
+int segment_post_wait(segment *s, int rank, int64_t bytes, const char **from, uint64_t *call_hash) {
     const slot *theirs = segment_slot(s, rank);
     int code = segment_wait(s, rank, &theirs->number, s->round);
     if (code != 0) return code;
     *from = segment_place(s, rank, bytes);
-    *what = theirs->what;
+    *call_hash = theirs->call_hash;
     return 0;
 }
 
-void segment_end(segment *s, int from_all) {
+void segment_round_end(segment *s, int from_all) {
     atomic_store_explicit(&segment_area(s, s->communicator->rank)->ended, s->round, memory_order_release);
     if (from_all) s->seen = s->round - 1;
     s->round++;

@@ -6,7 +6,7 @@
 /* Fills the rows of a neighbour MPIXLA_PROC_NULL with zeros. Call it after the messages: on a GPU the stream does it
  * later, and during the messages MPI uses the GPU's memory. */
 static int exchange_zeros_fill(const frame *f, int64_t at, int64_t items) {
-    return device_clear(frame_array_device(f), frame_item(&f->recv, at), items * f->recv.dtype->row->itemsize);
+    return device_clear(frame_array_device(f), frame_item_address(&f->recv, at), items * f->recv.dtype->row->itemsize);
 }
 
 int exchange(frame *f) {
@@ -20,7 +20,7 @@ int exchange(frame *f) {
         messages_add(&m, (message){.peer = sources->ranks[i],
                                    .tag = sources->tags[i],
                                    .slot = i,
-                                   .data = frame_item(&f->recv, at * row),
+                                   .data = frame_item_address(&f->recv, at * row),
                                    .items = received[i] * row,
                                    .dtype = f->recv.dtype});
     for (int64_t i = 0; i < dests->number; i++)
@@ -28,7 +28,7 @@ int exchange(frame *f) {
                                    .peer = dests->ranks[i],
                                    .tag = dests->tags[i],
                                    .slot = i,
-                                   .data = frame_item(&f->send, offsets[i] * row),
+                                   .data = frame_item_address(&f->send, offsets[i] * row),
                                    .items = sent[i] * row,
                                    .dtype = f->send.dtype});
     int code = messages_run(&m, f);

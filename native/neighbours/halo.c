@@ -44,7 +44,7 @@ typedef struct halo_lines_walk {
 /* Sets `*p` to the pieces of the lines at `at` in the next array. Returns 0 behind the last array. */
 static int halo_lines_next(const halo *h, int64_t at, halo_lines_walk *next, pieces *p) {
     const frame *f = h->f;
-    next->buffer = frame_next(f->results, next->buffer);
+    next->buffer = frame_buffer_next(f->results, next->buffer);
     if (next->buffer == f->results->size) return 0;
     int64_t axis = f->arrays[ATTRIBUTE_AXES].items[next->array++ * f->arrays[ATTRIBUTE_WIDTH].size + h->dimension];
     *p = pieces_of(f->results->buffers[next->buffer++], axis, h->width, at);
@@ -208,7 +208,7 @@ int halo_exchange(frame *f) {
 }
 
 int halo_transpose(frame *f) {
-    for (int64_t i = frame_next(f->results, 0); i < f->results->size; i = frame_next(f->results, i + 1))
+    for (int64_t i = frame_buffer_next(f->results, 0); i < f->results->size; i = frame_buffer_next(f->results, i + 1))
         if (pieces_check_adding(dtype_find(((const ffi_buffer *)f->results->buffers[i])->dtype))) return REFUSED;
     return halo_run(f, 1);
 }

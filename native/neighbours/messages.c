@@ -98,7 +98,7 @@ void messages_sort(messages *m) {
  * in order of descending tags. */
 static int messages_pairs_assign(messages *m, pairs *p) {
     m->pending = 0;
-    pairs_begin(p);
+    pairs_progress_clear(p);
     for (message *one = m->all; one < m->all + m->number; one++) {
         one->pair = pairs_find(p, one->peer);
         if (!one->pair) continue;
@@ -119,10 +119,10 @@ enum { MOST_BYTES = 1 << 15 };
 static int message_piece_send(message *one) {
     const int is_long = one->bytes > MOST_BYTES;
     int64_t bytes = is_long ? 0 : one->bytes - one->moved;
-    char *to = pair_room(one->pair, &bytes);
+    char *to = pair_piece_reserve(one->pair, &bytes);
     if (!to) return 0;
     copy_bytes(to, (const char *)one->data + one->moved, bytes);
-    pair_post(one->pair, bytes, one->bytes);
+    pair_piece_publish(one->pair, bytes, one->bytes);
     one->moved += bytes;
     one->is_done = is_long || one->moved == one->bytes;
     one->is_long = is_long;
@@ -133,11 +133,11 @@ static int message_piece_send(message *one) {
  * receive buffer. */
 static int message_piece_receive(message *one) {
     int64_t bytes, whole;
-    const char *from = pair_look(one->pair, &bytes, &whole);
+    const char *from = pair_piece_peek(one->pair, &bytes, &whole);
     if (!from) return 0;
     const int64_t room = one->bytes - one->moved, kept = bytes < room ? bytes : room;
     copy_bytes((char *)one->data + one->moved, from, kept);
-    pair_read(one->pair);
+    pair_piece_release(one->pair);
     one->moved += bytes;
     one->is_long = whole > MOST_BYTES;
     one->is_done = one->is_long || one->moved == whole;
@@ -164,13 +164,13 @@ static int messages_move(messages *m, frame *f, mpixla_handle comm, int *first) 
 /* Passes all messages of the pairs, while MPI passes the others. Returns 0, or an error code: then some have not been
  * passed. */
 static int messages_pass(messages *m, frame *f, pairs *p, mpixla_handle comm, int *first) {
-    pairs_wait wait = {.looks = pairs_looks(p)};
+    pairs_wait wait = {.spins = pairs_spins(p)};
     int code = 0;
     while (m->pending > 0 && code == 0)
         if (messages_move(m, f, comm, first))
-            wait = (pairs_wait){.looks = pairs_looks(p)};
+            wait = (pairs_wait){.spins = pairs_spins(p)};
         else
-            code = pairs_go_on(p, &wait);
+            code = pairs_wait_step(p, &wait);
     return code;
 }
 
@@ -191,7 +191,8 @@ static int messages_run_without_route(messages *m, frame *f) {
     int first = 0, code = 0;
     messages_failure_record(f, &first, comm_derive(f->facts.communicator, COMM_PRIVATE, &comm), "MPI_Comm_dup", NULL);
     if (first == 0 && pairs_are_on())
-        messages_failure_record(f, &first, hold_take(&pairs_held, f->facts.communicator, &held), "MPI_Allgather", NULL);
+        messages_failure_record(f, &first, hold_acquire(&pairs_held, f->facts.communicator, &held), "MPI_Allgather",
+                                NULL);
     if (first != 0) return first;
     pairs *p = held;
     if (p) code = pairs_held.check(p);
@@ -201,10 +202,10 @@ static int messages_run_without_route(messages *m, frame *f) {
     }
     if (code == 0) messages_start(m, f, comm, &first);
     if (p && code == 0) code = messages_pass(m, f, p, comm, &first);
-    if (p && code != 0) memory_fail(pairs_held.state(p), f, code);
+    if (p && code != 0) memory_break_by_call(pairs_held.state(p), f, code);
     if (p && code == 0) messages_check(m, f, &first);
     messages_failure_record(f, &first, code, NULL, NULL);
-    if (p) hold_give(&pairs_held, f->facts.communicator, p);
+    if (p) hold_release(&pairs_held, f->facts.communicator, p);
     messages_wait(m, f, &first);
     return first;
 }

@@ -34,7 +34,7 @@ static int itself_is_alone(void) {
 /* Sets the error of a receive that would block for ever. Returns REFUSED. */
 static int itself_refuse(const call_facts *f) {
     char what[512];
-    (void)call_describe(f, NULL, 1, what, sizeof what);
+    (void)facts_describe(f, NULL, 1, what, sizeof what);
     return error_set(
         "r%d | %s waits for a message from this rank itself, and nothing can send it any more: the program goes on "
         "only "

@@ -127,11 +127,11 @@ int pieces_add(const pieces_place *place, pieces p, char *message) {
 
 int pieces_results_fill(const frame *f) {
     for (int64_t i = 0, j = 0;; i++, j++) {
-        i = frame_next(f->operands, i);
-        j = frame_next(f->results, j);
+        i = frame_buffer_next(f->operands, i);
+        j = frame_buffer_next(f->results, j);
         if (j == f->results->size) return 0;
         const ffi_buffer *in = f->operands->buffers[i], *out = f->results->buffers[j];
-        int64_t bytes = frame_bytes(out);
+        int64_t bytes = frame_ffi_buffer_bytes(out);
         if (in->data != out->data && device_copy_within(frame_array_device(f), out->data, in->data, bytes))
             return REFUSED;
     }

@@ -57,7 +57,7 @@ static uint64_t replicated_hash(const char *data, int64_t bytes) {
 
 /* Returns the first operand from place `*i` on that is no token, and sets `*i` behind it; NULL behind the last. */
 static const ffi_buffer *replicated_operand_next(const frame *f, int64_t *i) {
-    *i = frame_next(f->operands, *i);
+    *i = frame_buffer_next(f->operands, *i);
     return *i < f->operands->size ? f->operands->buffers[(*i)++] : NULL;
 }
 
@@ -72,7 +72,7 @@ static int replicated_array_fetch(const frame *f, int64_t *i, replicated_array *
     if (!a->buffer) return 0;
     a->dtype = dtype_find(a->buffer->dtype);
     a->data = a->buffer->data;
-    a->bytes = frame_bytes(a->buffer);
+    a->bytes = frame_ffi_buffer_bytes(a->buffer);
     if (!gpu || a->bytes == 0) return 0;
     a->block = pool_get(gpu, POOL_PINNED, a->bytes);
     if (a->block && device_copy_out(gpu, a->block->data, a->data, a->bytes) == 0 && device_wait(gpu) == 0) {
@@ -249,7 +249,7 @@ static int replicated_leaf_compare(const frame *f, const replicated_array *a, co
 
 /* Prints a difference on rank 0 of the communicator, once for each source line. Returns 0. */
 static int replicated_difference_print(const frame *f, const char *text) {
-    if (f->facts.communicator->rank != 0 || !site_is_new(f->facts.site)) return 0;
+    if (f->facts.communicator->rank != 0 || !site_mark_new(f->facts.site)) return 0;
     output_print(
         "mpixla: %s\nThis is no error while all ranks go on, as where each rank has a limit of its own. It is told "
         "once for each loop.\n",

@@ -94,7 +94,7 @@ static void request_close(request *r) {
 }
 
 /* Sets f->request to a new request with memory for the data that the call sends and receives, and copies the data to
- * send into it. Returns 0 or REFUSED; without memory as call_fail (facts.h). */
+ * send into it. Returns 0 or REFUSED; without memory as facts_fail (facts.h). */
 static int request_open_for_call(frame *f) {
     const int64_t sent = frame_buffer_bytes(&f->send), received = frame_buffer_bytes(&f->recv);
     int64_t ahead = sent > INT64_MAX - LINE ? INT64_MAX : (sent + LINE - 1) / LINE * LINE, bytes;
@@ -104,13 +104,13 @@ static int request_open_for_call(frame *f) {
         bytes = sent;
     }
     request *r = request_open(bytes);
-    /* Too many requests are an error of the program, which all ranks have: no call_fail. */
-    if (!r) return requests.count < REQUEST_LIMIT ? call_fail(&f->facts) : REFUSED;
+    /* Too many requests are an error of the program, which all ranks have: no facts_fail. */
+    if (!r) return requests.count < REQUEST_LIMIT ? facts_fail(&f->facts) : REFUSED;
     if (!r->send) r->send = aligned_alloc(LINE, (size_t)1 << r->size_class);
     if (!r->send) {
         (void)error_set("out of memory for a request of %lld bytes", 1LL << r->size_class);
         request_close(r);
-        return call_fail(&f->facts);
+        return facts_fail(&f->facts);
     }
     r->recv = (char *)r->send + ahead;
     copy_bytes(r->send, f->send.data, sent);
@@ -412,7 +412,7 @@ int request_wait(frame *f) {
     if (!f->recv.dtype) return 0;
     int64_t bytes = r ? frame_buffer_bytes(&f->recv) : 0;
     if (r && facts_have(&r->facts, ATTRIBUTE_SOURCE)) {
-        int code = frame_arrive(f, r->status);
+        int code = frame_arrived_set(f, r->status);
         if (code != 0) return code;
         if (bytes > f->arrived) bytes = f->arrived;
     }
@@ -446,7 +446,7 @@ typedef struct request_kind {
 /* Returns the element of `kinds` for this request, adding it if there is none; NULL if all PRINTED_KINDS are in use. */
 static request_kind *request_kind_find(request_kind *kinds, int *kinds_count, const request *r) {
     char call[sizeof kinds->call];
-    (void)call_describe(&r->facts, NULL, 1, call, sizeof call);
+    (void)facts_describe(&r->facts, NULL, 1, call, sizeof call);
     for (int i = 0; i < *kinds_count; i++)
         if (kinds[i].state == r->state && strcmp(kinds[i].call, call) == 0) return &kinds[i];
     if (*kinds_count == PRINTED_KINDS) return NULL;

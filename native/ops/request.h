@@ -48,7 +48,7 @@ typedef struct request {
 
 /* Sets f->request. For a call that starts: a new request with memory, which has a copy of the data to send. For a wait:
  * the request with the given id, which no other call can wait for from then on; NULL for no request. Returns 0 or
- * REFUSED; without memory for a call that starts, as call_fail (facts.h). */
+ * REFUSED; without memory for a call that starts, as facts_fail (facts.h). */
 int request_take(frame *f);
 
 /* Ends a call that starts or waits, with its code: writes the id of the request that it started, or frees the request

@@ -39,10 +39,10 @@ void gpu_leave(const gpu_call *g);
  * may have a GPU, before the route is chosen. Returns 0 or an error code. */
 int gpu_join(const frame *f);
 
-/* Returns 0 or, if a step of this rank alone has failed before its part of the call was made, call_fail (facts.h),
+/* Returns 0 or, if a step of this rank alone has failed before its part of the call was made, facts_fail (facts.h),
  * since the other ranks wait. A failure after that is an ordinary error: no rank waits for it. */
 static inline int gpu_before_part(const frame *f, int failed) {
-    return failed ? call_fail(&f->facts) : 0;
+    return failed ? facts_fail(&f->facts) : 0;
 }
 
 /* Replaces the frame's buffers by mirrors, or the status alone if the operation finds its arrays in the GPU's memory.

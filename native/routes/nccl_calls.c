@@ -115,12 +115,12 @@ int nccl_parts(frame *f) {
         sent.items = gathers ? f->send.count : nccl_part_items(f, PARTS_SENT, i);
         received.items = scatters ? f->recv.count : nccl_part_items(f, PARTS_RECEIVED, i);
         if (!has_root || (gathers ? i == f->root : f->on_root)) {
-            if (!gathers) sent.data = frame_item(&f->send, from);
+            if (!gathers) sent.data = frame_item_address(&f->send, from);
             messages_add(&m, sent);
             from += sent.items;
         }
         if (!has_root || (gathers ? f->on_root : i == f->root)) {
-            if (!scatters) received.data = frame_item(&f->recv, to);
+            if (!scatters) received.data = frame_item_address(&f->recv, to);
             messages_add(&m, received);
             to += received.items;
         }

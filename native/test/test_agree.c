@@ -4,7 +4,7 @@
 #include "call.h"
 #include "check.h"
 #include "check/check.h"
-#include "check/wanted.h"
+#include "check/signature.h"
 #include "fixture.h"
 #include "scarce.h"
 
@@ -58,7 +58,7 @@ static void want(call *of, int64_t site) {
     frame f;
     CHECK_INT(frame_read(&f, call_shape("bcast"), &of->frame, NULL), 0);
     f.facts.site = site;
-    wanted_fill(&other, &f, WANTED_LINES | WANTED_SHAPES);
+    signature_fill(&other, &f, SIGNATURE_LINES | SIGNATURE_SHAPES);
     others_differ = 1;
 }
 
@@ -249,23 +249,23 @@ static void no_memory_to_say_what_differs(void) {
 
 /* Each field counts, and by itself. */
 static void facts(void) {
-    const wanted_facts same = {{1, 2, 3, 4, 5, 6, 7, 0, 8}};
-    wanted_facts one[WANTED_FACTS];
+    const signature_facts same = {{1, 2, 3, 4, 5, 6, 7, 0, 8}};
+    signature_facts one[SIGNATURE_FACTS];
     char text[128];
-    for (int i = 0; i < WANTED_FACTS; i++) {
+    for (int i = 0; i < SIGNATURE_FACTS; i++) {
         one[i] = same;
         one[i].of[i]++;
-        CHECK_INT(wanted_differ(&same, &one[i]), 1 << i);
-        CHECK(wanted_hash(&same) != wanted_hash(&one[i]));
-        for (int j = 0; j < i; j++) CHECK(wanted_hash(&one[i]) != wanted_hash(&one[j]));
+        CHECK_INT(signature_differ(&same, &one[i]), 1 << i);
+        CHECK(signature_hash(&same) != signature_hash(&one[i]));
+        for (int j = 0; j < i; j++) CHECK(signature_hash(&one[i]) != signature_hash(&one[j]));
     }
-    wanted_name(1 << WANTED_ROOT, text, sizeof text);
+    signature_name(1 << SIGNATURE_ROOT, text, sizeof text);
     CHECK_STR(text, "the root");
-    wanted_name(1 << WANTED_ROOT | 1 << WANTED_ITEMS | 1 << WANTED_LINE, text, sizeof text);
+    signature_name(1 << SIGNATURE_ROOT | 1 << SIGNATURE_ITEMS | 1 << SIGNATURE_LINE, text, sizeof text);
     CHECK_STR(text, "the count, the root and the line");
-    wanted_name(1 << WANTED_OPERATION | 1 << WANTED_ITEMS, text, sizeof text);
+    signature_name(1 << SIGNATURE_OPERATION | 1 << SIGNATURE_ITEMS, text, sizeof text);
     CHECK_STR(text, "the operation");
-    wanted_name(0, text, sizeof text);
+    signature_name(0, text, sizeof text);
     CHECK_STR(text, "");
 }
 

@@ -93,7 +93,7 @@ static void fills_with_zeros(void) {
     frame f;
     char text[128];
     CHECK_INT(frame_read(&f, call_shape("exchange"), &c.frame, NULL), 0);
-    call_describe(&f.facts, NULL, 0, text, sizeof text);
+    facts_describe(&f.facts, NULL, 0, text, sizeof text);
     CHECK_STR(text, "MPI_Isend -> 1 neighbours with 2 items <- 1 neighbours with 2 items");
 }
 

@@ -35,7 +35,7 @@ static void reads_shifts(void) {
     CHECK_STR(call_read(&c, "sendrecv", &f), "");
     CHECK_INT(f.dest, 1);
     CHECK_INT(f.source, 3);
-    call_describe(&f.facts, NULL, 0, text, sizeof text);
+    facts_describe(&f.facts, NULL, 0, text, sizeof text);
     CHECK_STR(text, "MPI_Sendrecv -> 1 with tag 7 and 3 items <- 3 with tag 8 and 3 items");
     call_make(&c, "sendrecv", LEFT, ON);
     CHECK_STR(call_read(&c, "sendrecv", &f), ""); /* a number again */
@@ -50,7 +50,7 @@ static void reads_shifts(void) {
     CHECK_INT(f.dest, 1);
     CHECK_INT(f.source, FAKE_PROC_NULL);
     CHECK_INT(f.attributes[ATTRIBUTE_SOURCE], MPIXLA_PROC_NULL);
-    call_describe(&f.facts, NULL, 0, text, sizeof text);
+    facts_describe(&f.facts, NULL, 0, text, sizeof text);
     CHECK_STR(text, "MPI_Sendrecv -> 1 with tag 7 and 3 items <- nobody with tag 8 and 3 items");
     call_shift_set(&c, "dest", 1, 1);
     CHECK_IN(call_read(&c, "sendrecv", &f), "a shift has direction 1, but communicator 'line' has 1 dimensions");
@@ -551,7 +551,7 @@ static void describes(void) {
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         call_make(&c, rows[i].op, LEFT, rows[i].root);
         CHECK_STR(call_read(&c, rows[i].op, &f), "");
-        call_describe(&f.facts, NULL, 0, text, sizeof text);
+        facts_describe(&f.facts, NULL, 0, text, sizeof text);
         CHECK_STR(text, rows[i].line);
         frame_describe(&f, text, sizeof text);
         snprintf(expected, sizeof expected, "%s%s, on rank 0 of 4 of communicator 'rank0'%s", rows[i].line,
@@ -568,7 +568,7 @@ static void describes(void) {
     call_attribute_set(&c, "source", MPIXLA_ANY_SOURCE);
     call_attribute_set(&c, "recvtag", MPIXLA_ANY_TAG);
     CHECK_STR(call_read(&c, "sendrecv", &f), "");
-    call_describe(&f.facts, NULL, 0, text, sizeof text);
+    facts_describe(&f.facts, NULL, 0, text, sizeof text);
     CHECK_STR(text, "MPI_Sendrecv -> nobody with tag 7 and 3 items <- any with tag any and 3 items");
 }
 

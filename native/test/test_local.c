@@ -149,7 +149,7 @@ static void memory_renew(void) {
         memories[i] = shared_open(shared, i == 0, segment_bytes(RANKS), 0, segment_bytes(RANKS));
         CHECK(memories[i] != NULL);
         if (!memories[i]) exit(check_failures());
-        comm_attach(entry, COMM_SLOT_LOCAL, segment_over(memories[i], entry));
+        comm_attach(entry, COMM_SLOT_LOCAL, segment_new_over(memories[i], entry));
     }
     shared_unlink(shared);
 }
@@ -343,7 +343,7 @@ static void hears_of_the_end_of_a_process(void) {
         if (child == 0) {
             comm_entry *entry = comm_find(comms[1]);
             free(comm_attached(entry, COMM_SLOT_LOCAL));
-            comm_attach(entry, COMM_SLOT_LOCAL, segment_over(memories[1], entry));
+            comm_attach(entry, COMM_SLOT_LOCAL, segment_new_over(memories[1], entry));
             now.op = "bcast";
             now.root = 1;
             now.items = 1;

@@ -41,7 +41,7 @@ static void cuts_long_names(void) {
 }
 
 static int64_t read_text(const char *text) {
-    return site_read(text, strlen(text));
+    return site_parse(text, strlen(text));
 }
 
 static void reads_exported_ones(void) {
@@ -52,9 +52,9 @@ static void reads_exported_ones(void) {
     CHECK_INT(read_text("7fffffffffffffff "), INT64_MAX); /* without a name */
     CHECK_STR(site_text(INT64_MAX), "");
     CHECK_INT(read_text("0123456789abcdef x"), 0x0123456789abcdef);
-    CHECK_INT(site_read("00000000000000fe cut here", 21), 254); /* it ends where its bytes do */
+    CHECK_INT(site_parse("00000000000000fe cut here", 21), 254); /* it ends where its bytes do */
     CHECK_STR(site_text(254), "cut ");
-    CHECK_INT(site_read("00000000000000fd a\0b", 20), 253);
+    CHECK_INT(site_parse("00000000000000fd a\0b", 20), 253);
     CHECK_STR(site_text(253), "a");
 }
 
@@ -74,7 +74,7 @@ static void reads_nothing_else(void) {
                                        "0000000 00000ff blank",
                                        "\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc no digits"};
     for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) CHECK_INT(read_text(none[i]), 0);
-    CHECK_INT(site_read(NULL, 0), 0);
+    CHECK_INT(site_parse(NULL, 0), 0);
 }
 
 static int64_t number_of(int thread, int i) {

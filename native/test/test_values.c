@@ -32,7 +32,7 @@ static void reads_ranks_and_tags(void) {
     CHECK_INT(f.attributes[ATTRIBUTE_SOURCE], MPIXLA_ANY_SOURCE);
     CHECK_INT(f.send.count, CALL_COUNT);
     CHECK(f.template_.data == c.template_);
-    call_describe(&f.facts, NULL, 0, text, sizeof text);
+    facts_describe(&f.facts, NULL, 0, text, sizeof text);
     CHECK_STR(text, "MPI_Sendrecv -> 3 with tag 9 and 3 items <- any with tag any and 3 items");
     make("sendrecv", message, 4, FFI_S64, 4, wide);
     CHECK_STR(call_read(&c, "sendrecv", &f), "");

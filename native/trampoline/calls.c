@@ -140,7 +140,7 @@ static int call_leave(call *c, int code) {
     if (code == 0) return 0;
     if (code == REFUSED) return call_refuse();
     char what[512], ours[sizeof what + 8];
-    call_describe(&c->facts, NULL, 1, what, sizeof what);
+    facts_describe(&c->facts, NULL, 1, what, sizeof what);
     snprintf(ours, sizeof ours, "JAX's %s", what);
     (void)mpi_error_set(c->facts.row->mpi_name, code, ours, "");
     return call_refuse();
@@ -161,7 +161,7 @@ static int calls_share(const call *c, const void *s, int64_t sent, void *r, int6
     f.arrays = f.own.arrays;
     f.own.attributes[ATTRIBUTE_OP] = c->facts.reduction;
     *made = 0;
-    frame_posts_read(&f);
+    frame_posts_fill(&f);
     const int code = local_can(&f) ? local_run(&f, made) : 0;
     return code != 0 || *made ? code : local_check(&f);
 }

@@ -123,7 +123,7 @@ int flight_see(int64_t thread, flight_view *view) {
 }
 
 void flight_describe(const flight_view *view, char *text, size_t bytes) {
-    call_describe(&view->facts, view->waits ? &view->started : NULL, 1, text, bytes);
+    facts_describe(&view->facts, view->waits ? &view->started : NULL, 1, text, bytes);
 }
 
 int64_t flight_count(void) {

@@ -97,7 +97,7 @@ int flight_see(int64_t thread, flight_view *view);
  * overwritten meanwhile is left out. */
 int flight_last(int64_t thread, flight_record records[FLIGHT_KEPT]);
 
-/* Describes a call that was seen, as call_describe does, with details. */
+/* Describes a call that was seen, as facts_describe does, with details. */
 void flight_describe(const flight_view *view, char *text, size_t bytes);
 
 #endif

@@ -25,7 +25,7 @@ void log_start(log_call *l, const call_facts *f, const call_facts *started) {
     char line[LINE_BYTES], what[LINE_BYTES];
     /* An odd factor visits all 16-bit numbers and keeps neighbours apart. */
     l->id = (atomic_fetch_add(&call_count, 1) + 1) * 40503U & 0xffffU;
-    call_describe(f, started, 0, what, sizeof what);
+    facts_describe(f, started, 0, what, sizeof what);
     const int length = snprintf(line, sizeof line, "r%d | %04x | %s", mpi_get()->world_rank, l->id, what);
     log_print(line, length);
     l->started = clock_now();

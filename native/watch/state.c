@@ -28,7 +28,7 @@ static void state_past_describe(const call_facts *f, char *text, size_t bytes) {
     if (f->row->request == MPIXLA_WAITS)
         snprintf(text, bytes, "%s%s%s", f->row->mpi_name, *site_text(f->site) ? ", at " : "", site_text(f->site));
     else
-        (void)call_describe(f, NULL, 1, text, bytes);
+        (void)facts_describe(f, NULL, 1, text, bytes);
 }
 
 /* Adds a line for `calls` records that are alike, of which `newest` is the first. Returns the bytes that are used. */

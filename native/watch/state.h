@@ -29,7 +29,7 @@ typedef struct state_call {
     int64_t sequence;     /* of a collective call: how many there were before on the communicator */
     int64_t bytes;        /* of its buffer on this rank */
     int64_t root, items;  /* which all ranks must agree on; -1: none */
-    const char *what;     /* as call_describe has it, with details */
+    const char *what;     /* as facts_describe has it, with details */
     const char *op;       /* "MPI_Bcast" */
     const char *kind;     /* what all ranks must agree on beside the root: "float32, op MPI_SUM" */
     const char *site;     /* "" if unknown */

@@ -5,11 +5,11 @@
 
 #include "base/error.h"
 
-/* No handler says that it may be captured (COMMAND_BUFFER_COMPATIBLE): XLA would make it a part of a CUDA graph, and
- * call it when that is recorded, not in each run, so without checks, errors and choice of a route. Besides, CUDA
- * forbids waiting for the stream in a capture, as the way through the host's memory does; and NCCL wants a call
- * captured on all ranks or on none, where XLA decides for each program by itself. */
-int ffi_is_answered(const ffi_call_frame *call, int stage) {
+/* Answers XLA's question for the version, without COMMAND_BUFFER_COMPATIBLE: XLA would make the handler a part of a
+ * CUDA graph, and call it when that is recorded, not in each run, so without checks, errors and choice of a route.
+ * Besides, CUDA forbids waiting for the stream in a capture, as the way through the host's memory does; and NCCL wants
+ * a call captured on all ranks or on none, where XLA decides for each program by itself. */
+int ffi_query_answer(const ffi_call_frame *call, int stage) {
     for (const ffi_extension *e = call->extension_start; e; e = e->next) {
         if (e->type != FFI_EXTENSION_METADATA) continue;
         ffi_metadata *metadata = ((const ffi_metadata_extension *)e)->metadata;
@@ -24,13 +24,15 @@ int ffi_is_answered(const ffi_call_frame *call, int stage) {
 
 static atomic_int_least64_t state_type; /* XLA's number for the type of states; 0: no call has one */
 
-static int ffi_error_drop(const ffi_call_frame *call, ffi_error *error) {
+/* Frees an error that XLA has returned. Returns REFUSED, or 0 if `error` is NULL. */
+static int ffi_error_free(const ffi_call_frame *call, ffi_error *error) {
     ffi_error_destroy_args args = {.struct_size = sizeof args, .error = error};
     if (!error) return 0;
     call->api->error_destroy(&args);
     return REFUSED;
 }
 
+/* Registers the type of the library's states with XLA, once in a process, with their deleter. Returns 0 or REFUSED. */
 static int ffi_state_type_register(const ffi_call_frame *call, void (*deleter)(void *state)) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static ffi_type_info info = {.struct_size = sizeof info}; /* XLA may keep the address */
@@ -41,7 +43,7 @@ static int ffi_state_type_register(const ffi_call_frame *call, void (*deleter)(v
     pthread_mutex_lock(&lock);
     info.deleter = deleter;
     const int is_known = atomic_load(&state_type) != 0;
-    const int code = is_known ? 0 : ffi_error_drop(call, call->api->type_register(&args));
+    const int code = is_known ? 0 : ffi_error_free(call, call->api->type_register(&args));
     if (!is_known && code == 0) atomic_store(&state_type, id);
     pthread_mutex_unlock(&lock);
     return code;
@@ -55,14 +57,14 @@ int ffi_state_set(const ffi_call_frame *call, void *state, void (*deleter)(void 
                            .stage = FFI_STAGE_INSTANTIATE,
                            .type_id = &id,
                            .state = state};
-    return ffi_error_drop(call, call->api->state_set(&args));
+    return ffi_error_free(call, call->api->state_set(&args));
 }
 
 void *ffi_state_get(const ffi_call_frame *call) {
     int64_t id = atomic_load_explicit(&state_type, memory_order_acquire);
     ffi_state_args args = {
         .struct_size = sizeof args, .context = call->context, .stage = FFI_STAGE_INSTANTIATE, .type_id = &id};
-    if (id == 0 || ffi_error_drop(call, call->api->state_get(&args)) != 0) return NULL;
+    if (id == 0 || ffi_error_free(call, call->api->state_get(&args)) != 0) return NULL;
     return args.state;
 }
 
@@ -73,12 +75,12 @@ ffi_error *ffi_error_make(const ffi_call_frame *call, ffi_error_code code, const
     return call->api->error_create(&args);
 }
 
-ffi_error *ffi_error_of_call(const ffi_call_frame *call) {
+ffi_error *ffi_error_from_sentence(const ffi_call_frame *call) {
     return ffi_error_make(call, FFI_ABORTED, error_get());
 }
 
 /* The frame says a size without its future, whether it has one or not; the table's functions came with it. */
-int ffi_can_wait(const ffi_call_frame *call) {
+int ffi_has_futures(const ffi_call_frame *call) {
     return call->api->struct_size >= sizeof(ffi_api);
 }
 
@@ -89,7 +91,6 @@ ffi_error *ffi_future_make(const ffi_call_frame *call, ffi_future **future) {
     return error;
 }
 
-/* XLA fails in neither but for the size of what it is given. */
 void ffi_call_end(const ffi_call_frame *call, ffi_future *future, ffi_error *error) {
     if (error) {
         ffi_future_set_error_args args = {.struct_size = sizeof args, .future = future, .error = error};

@@ -153,7 +153,7 @@ typedef struct ffi_api {
     ffi_error *(*state_set)(ffi_state_args *args);
     ffi_error *(*state_get)(ffi_state_args *args);
     void (*not_used[4])(void);
-    /* Not in every jaxlib: see ffi_can_wait. */
+    /* Not in every jaxlib: see ffi_has_futures. */
     ffi_error *(*future_create)(ffi_future_create_args *args);
     ffi_error *(*future_set_available)(ffi_future_set_available_args *args);
     ffi_error *(*future_set_error)(ffi_future_set_error_args *args);

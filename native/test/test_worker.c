@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "call.h"
-#include "call/apart.h"
+#include "call/worker.h"
 #include "check.h"
 #include "fixture.h"
 #include "run.h"
@@ -68,7 +68,7 @@ static const char *end_of(call *c) {
     snprintf(message, sizeof message, "%s", c->frame.future->message);
     free(c->frame.future);
     c->frame.future = NULL;
-    while (apart_count() > 0) sched_yield(); /* XLA has gone on before the library's thread has */
+    while (worker_call_count() > 0) sched_yield(); /* XLA has gone on before the library's thread has */
     return message;
 }
 
@@ -211,7 +211,7 @@ static void *run_many(void *unused) {
 
 static void serves_many_threads(void) {
     threads_run(THREADS, run_many);
-    while (apart_count() > 0) sched_yield();
+    while (worker_call_count() > 0) sched_yield();
     CHECK_INT(mpixla_calls_in_flight(), 0);
 }
 
