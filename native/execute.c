@@ -26,7 +26,7 @@ int64_t mpixla_calls_in_flight(void) {
  * `lost`: the communicator, if one of its processes has died. */
 static ffi_error *execute_error_make(const ffi_call_frame *call, ffi_error_code code, const char *sentence,
                                      comm_entry *lost) {
-    failure_note(sentence, lost);
+    failure_add(sentence, lost);
     return ffi_error_make(call, code, sentence);
 }
 
@@ -121,7 +121,7 @@ static int execute_watch_begin(watch *w, unsigned on, frame *f) {
 static int execute_watch_run(watch *w, frame *f) {
     const request *r = f->request;
     const trace_request known = {r ? r->number : -1, r ? r->generation : 0, f->started};
-    if (w->on & FEATURE_TRACE) trace_request_known(&w->traced, &f->facts, &known);
+    if (w->on & FEATURE_TRACE) trace_request_set(&w->traced, &f->facts, &known);
     int code = w->checks ? check_run(f) : 0;
     if (code != 0)
         request_abandon(f);
@@ -141,7 +141,7 @@ static ffi_error *execute_call(const ffi_call_frame *call, prepared *p, const op
     frame f;
     flight_call here;
     watch w;
-    flight *mine = flight_mine();
+    flight *mine = flight_of_thread();
     if (!mine) return execute_refusal_make(call, 0);
     if (prepared_read(p, &f, &o->row, call, gpu)) return execute_refusal_make(call, f.facts.site);
     const int takes_request = o->row.request != MPIXLA_COMPLETES, is_new = !f.route;
@@ -153,7 +153,7 @@ static ffi_error *execute_call(const ffi_call_frame *call, prepared *p, const op
     if (code == 0 && is_new) prepared_publish(p, &f);
     if (code == 0 && r->begin) code = r->begin(&f);
     if (code == 0 && takes_request) code = request_take(&f);
-    if (code == 0 && f.started) flight_waits_for(&here, f.started);
+    if (code == 0 && f.started) flight_started_set(&here, f.started);
     if (code == 0 && on) code = execute_watch_run(&w, &f);
     if (code == 0) {
         made = 1;
@@ -178,7 +178,7 @@ static ffi_error *execute_call(const ffi_call_frame *call, prepared *p, const op
  * at the fork. Elsewhere prints the failures that nobody has seen. Returns whether calls are refused. */
 static int execute_process_check(unsigned on) {
     if (on & FEATURE_FORKED) return comm_state_check() != 0;
-    failure_print();
+    failure_unseen_print();
     return 0;
 }
 

@@ -48,7 +48,7 @@ static void be_short(void) {
 static int older_threads;
 
 static void *take_a_place(void *taken) {
-    CHECK(flight_mine());
+    CHECK(flight_of_thread());
     atomic_fetch_add((atomic_int *)taken, 1);
     for (;;) clock_sleep(60000);
     return NULL;
@@ -235,9 +235,9 @@ static void ends_after_a_death(void) {
     if (child == 0) {
         alarm(60);
         fake->done = 0;
-        post_open(fake->handle(FAKE_WORLD), RANKS);
+        post_channel_set(fake->handle(FAKE_WORLD), RANKS);
         post_send(1, POST_REPORTED, 0, NULL, 0);
-        if (!post_unsent() || start(RANKS, 1) != 0) _exit(77);
+        if (!post_is_sending() || start(RANKS, 1) != 0) _exit(77);
         mpixla_timeout_left();
         fake->finalize();
         _exit(STAYS);

@@ -17,7 +17,7 @@ static int look_for_calls(void) {
     flight_view view;
     int calls = 0;
     for (int64_t i = 0; i < flight_threads(); i++) {
-        if (!flight_see(i, &view)) continue;
+        if (!flight_view_read(i, &view)) continue;
         if (calls++ == 0) seen = view;
     }
     return calls;
@@ -77,7 +77,7 @@ static void looks_while_others_call(void) {
 static int64_t number_of_mine(void) {
     flight_record last[FLIGHT_KEPT];
     for (int64_t i = 0; i < 64; i++)
-        if (flight_last(i, last) > 0 && last[0].facts.site == 4711) return i;
+        if (flight_records_read(i, last) > 0 && last[0].facts.site == 4711) return i;
     return -1;
 }
 
@@ -92,7 +92,8 @@ static void keeps_the_last_calls(void) {
     }
     int64_t mine = number_of_mine();
     CHECK(mine >= 0);
-    CHECK_INT(flight_last(mine, last), FLIGHT_KEPT - 1); /* the place of the oldest is the one to be written next */
+    CHECK_INT(flight_records_read(mine, last),
+              FLIGHT_KEPT - 1); /* the place of the oldest is the one to be written next */
     for (int n = 0; n < FLIGHT_KEPT - 1; n++) {
         int i = MADE - 1 - n;
         const char *name = names[i % NAMES];
@@ -121,7 +122,7 @@ static void keeps_negative_numbers(void) {
     call_attribute_set(&c, "sendtag", FAKE_TAG_UB);
     call_site_set(&c, 4711, NULL);
     CHECK_STR(call_run(&c), "");
-    CHECK(flight_last(number_of_mine(), last) > 0);
+    CHECK(flight_records_read(number_of_mine(), last) > 0);
     CHECK_INT(last[0].facts.dest, MPIXLA_PROC_NULL);
     CHECK_INT(last[0].facts.source, MPIXLA_ANY_SOURCE);
     CHECK_INT(last[0].facts.sendtag, FAKE_TAG_UB);
@@ -129,7 +130,7 @@ static void keeps_negative_numbers(void) {
     call_attribute_set(&c, "recvtag", MPIXLA_ANY_TAG);
     call_site_set(&c, 4711, NULL);
     CHECK_STR(call_run(&c), "");
-    CHECK(flight_last(number_of_mine(), last) > 0);
+    CHECK(flight_records_read(number_of_mine(), last) > 0);
     CHECK_INT(last[0].facts.recvtag, MPIXLA_ANY_TAG);
 }
 
@@ -140,7 +141,7 @@ static void keeps_no_call_that_does_not_fit(void) {
     call_make(&c, "bcast", FIXTURE_RANK0, 0);
     call_attribute_set(&c, "root", 9);
     CHECK(*call_run(&c));
-    CHECK(flight_last(mine, last) > 0);
+    CHECK(flight_records_read(mine, last) > 0);
     CHECK_STR(last[0].facts.row->mpi_name, "MPI_Recv");
 }
 
@@ -163,7 +164,7 @@ static void reads_last_calls_while_others_call(void) {
     const run_threads threads = threads_start(THREADS, run_alike);
     while (atomic_load(&looks) < LOOKS)
         for (int64_t thread = 0; thread < THREADS + 1; thread++) {
-            int n = flight_last(thread, last);
+            int n = flight_records_read(thread, last);
             for (int i = 0; i < n; i++) {
                 if (last[i].facts.site <= 1000 || last[i].facts.site > 1000 + THREADS) continue;
                 CHECK_INT(last[i].facts.sendtag, last[i].facts.site - 1000);
@@ -177,7 +178,7 @@ static void reads_last_calls_while_others_call(void) {
 static flight *place;
 
 static void *run_one(void *unused) {
-    place = flight_mine();
+    place = flight_of_thread();
     return unused;
 }
 
@@ -185,7 +186,7 @@ static void gives_places_of_ended_threads_again(void) {
     threads_run(1, run_one);
     const flight *first = place;
     threads_run(1, run_one);
-    CHECK(first && first == place && first != flight_mine());
+    CHECK(first && first == place && first != flight_of_thread());
 }
 
 int main(int argc, char **argv) {

@@ -50,7 +50,7 @@ static int is_refused(void) {
 
 static void refuses_at_once(void *(*reads)(void *nothing)) {
     char byte = 0;
-    failure_note("a failure that nobody has looked at", NULL);
+    failure_add("a failure that nobody has looked at", NULL);
     CHECK_INT(mprotect(page, page_bytes, PROT_NONE), 0);
     const run_threads thread = threads_start(1, reads);
     CHECK_INT(read(stops[0], &byte, 1), 1);

@@ -37,12 +37,12 @@ static void carries_what_is_sent(void) {
     fake->done = 0;
     post_send(2, POST_ANSWER, 77, "an answer", 10);
     CHECK_STR(fake->call, "MPI_Isend 34 t6 -> 2 tag 1 c0");
-    CHECK_INT(post_unsent(), 1);
-    CHECK(!post_take(&letter)); /* nothing is there */
+    CHECK_INT(post_is_sending(), 1);
+    CHECK(!post_receive(&letter)); /* nothing is there */
     bring(sent_bytes);
-    CHECK(!post_take(&letter)); /* it is on its way */
+    CHECK(!post_receive(&letter)); /* it is on its way */
     fake->done = 1;
-    CHECK(post_take(&letter));
+    CHECK(post_receive(&letter));
     CHECK_INT(letter.kind, POST_ANSWER);
     CHECK_INT(letter.from, 0);
     CHECK_INT(letter.number, 77);
@@ -50,8 +50,8 @@ static void carries_what_is_sent(void) {
     CHECK_STR(letter.data, "an answer");
     CHECK_INT((uintptr_t)letter.data % 8, 0);
     free(letter.memory);
-    CHECK(!post_take(&letter));
-    CHECK_INT(post_unsent(), 0);
+    CHECK(!post_receive(&letter));
+    CHECK_INT(post_is_sending(), 0);
 }
 
 static void carries_letters_without_data(void) {
@@ -59,7 +59,7 @@ static void carries_letters_without_data(void) {
     post_send(1, POST_ASK, -5, NULL, 0);
     CHECK_INT(sent_bytes, HEAD_BYTES);
     bring(HEAD_BYTES);
-    CHECK(post_take(&letter));
+    CHECK(post_receive(&letter));
     CHECK(letter.kind == POST_ASK && letter.number == -5 && letter.bytes == 0);
     free(letter.memory);
 }
@@ -68,18 +68,18 @@ static void carries_letters_without_data(void) {
 static void goes_on_after_what_fails(void) {
     post_letter letter;
     bring(HEAD_BYTES - 1);
-    CHECK(!post_take(&letter));
+    CHECK(!post_receive(&letter));
     CHECK(!is_waiting);
     fixture_fail("MPI_Isend", 15);
     post_send(1, POST_ASK, 1, NULL, 0);
-    CHECK_INT(post_unsent(), 0);
+    CHECK_INT(post_is_sending(), 0);
     fixture_fail("MPI_Irecv", 15);
     bring(HEAD_BYTES);
-    CHECK(!post_take(&letter));
+    CHECK(!post_receive(&letter));
     fixture_fail("MPI_Test", 15); /* as good as done */
     fake->done = 0;
     post_send(1, POST_ASK, 1, NULL, 0);
-    CHECK_INT(post_unsent(), 0);
+    CHECK_INT(post_is_sending(), 0);
     fixture_fail(NULL, 0);
     fake->done = 1;
 }
@@ -99,7 +99,7 @@ static void asks_ranks_one_by_one(void) {
     fake->code = 15;
     fake->spared = 0;
     bring(HEAD_BYTES);
-    CHECK(post_take(&letter));
+    CHECK(post_receive(&letter));
     CHECK_INT(letter.number, 9);
     free(letter.memory);
     fake->is_there = is_there;
@@ -117,41 +117,41 @@ static void receives_from_others_meanwhile(void) {
         fake->sender = i < 2 ? 2 : 3;
         bring(HEAD_BYTES);
         fake->done = 0;
-        CHECK(!post_take(&letter));
+        CHECK(!post_receive(&letter));
         CHECK(!is_waiting);
         if (i == 0) first = fake->recv;
     }
     fake->never = first;
     fake->done = 1;
-    CHECK(post_take(&letter));
+    CHECK(post_receive(&letter));
     free(letter.memory);
-    CHECK(!post_take(&letter));
+    CHECK(!post_receive(&letter));
     fake->never = NULL;
-    CHECK(post_take(&letter));
+    CHECK(post_receive(&letter));
     free(letter.memory);
-    CHECK(post_take(&letter));
+    CHECK(post_receive(&letter));
     free(letter.memory);
     fake->sender = 0;
 }
 
 static void joins(void) {
-    CHECK(post_all_joined()); /* where it has not begun there is nothing to wait for */
+    CHECK(post_barrier_is_done()); /* where it has not begun there is nothing to wait for */
     fixture_fail("MPI_Ibarrier", 15);
-    post_join();
-    CHECK(post_all_joined());
+    post_barrier_start();
+    CHECK(post_barrier_is_done());
     fixture_fail(NULL, 0);
     fake->done = 0;
-    post_join();
-    CHECK(!post_all_joined());
+    post_barrier_start();
+    CHECK(!post_barrier_is_done());
     fake->done = 1;
-    CHECK(post_all_joined());
+    CHECK(post_barrier_is_done());
 }
 
 int main(int argc, char **argv) {
     fixture_start(argc, argv);
     fake->during = carry;
     fake->is_there = is_there;
-    post_open(fake->handle(FAKE_WORLD), RANKS);
+    post_channel_set(fake->handle(FAKE_WORLD), RANKS);
     carries_what_is_sent();
     carries_letters_without_data();
     goes_on_after_what_fails();

@@ -464,12 +464,12 @@ static void receive_in_a_circle(void) {
 /* Circles that nothing ends have a number, the same for the same calls. */
 static void deadlocks(void) {
     receive_in_a_circle();
-    const uint64_t number = report_deadlock(&four, 0);
+    const uint64_t number = report_deadlock_hash(&four, 0);
     CHECK(number != 0);
-    CHECK(report_deadlock(&four, 1) == number && report_deadlock(&four, 2) == number);
-    CHECK(report_deadlock(&four, 3) == 0); /* it waits for nobody */
+    CHECK(report_deadlock_hash(&four, 1) == number && report_deadlock_hash(&four, 2) == number);
+    CHECK(report_deadlock_hash(&four, 3) == 0); /* it waits for nobody */
     all[1].calls[0].number++;
-    CHECK(report_deadlock(&four, 0) != number && report_deadlock(&four, 0) != 0);
+    CHECK(report_deadlock_hash(&four, 0) != number && report_deadlock_hash(&four, 0) != 0);
     CHECK_IN(report_because(0, REPORT_WARNING),
              "in a call. It can never end, as it seems: if that is still so in 1 s, the job ends.");
     CHECK_IN(report_because(0, REPORT_DEADLOCK), "in a call that can never end, so the whole job ends.\n");
@@ -497,16 +497,16 @@ static void deadlocks(void) {
             default:
                 (void)collective(1, "MPI_Allreduce", 3)->milliseconds++; /* another call, which may end */
         }
-        CHECK(report_deadlock(&four, 0) == 0);
+        CHECK(report_deadlock_hash(&four, 0) == 0);
     }
     receive_in_a_circle();
     peers[0][1] = (state_peer){.rank = 3, .tag = 5, .receives = 1};
     all[0].calls[0].messages = 2; /* that of rank 1, or that of rank 3, may have come before */
-    CHECK(report_deadlock(&four, 0) == 0);
-    CHECK(report_deadlock(&four, 2) == 0);
+    CHECK(report_deadlock_hash(&four, 0) == 0);
+    CHECK(report_deadlock_hash(&four, 2) == 0);
     receive_in_a_circle();
     all[0].threads = all[0].calls[0].is_front_end = 1; /* that which waits in the call */
-    CHECK(report_deadlock(&four, 1) == number);
+    CHECK(report_deadlock_hash(&four, 1) == number);
 }
 
 /* Of collective calls, too, where it is certain that the other one has not come. */
@@ -517,9 +517,9 @@ static void deadlocks_of_collective_calls(void) {
     c->needed = one;
     c->needs = 1;
     (void)message(1, 1, 0, 5);
-    CHECK(report_deadlock(&four, 0) != 0);
+    CHECK(report_deadlock_hash(&four, 0) != 0);
     all[1].has_all_comms = 0;
-    CHECK(report_deadlock(&four, 0) == 0);
+    CHECK(report_deadlock_hash(&four, 0) == 0);
 }
 
 /* A process that is gone comes to no call. */
@@ -527,11 +527,11 @@ static void deadlocks_by_a_death(void) {
     everybody_ends();
     for (int i = 0; i < 3; i++) (void)collective(i, "MPI_Allreduce", 4);
     all[3].presence = STATE_SILENT;
-    CHECK(report_deadlock(&four, 0) == 0);
+    CHECK(report_deadlock_hash(&four, 0) == 0);
     all[3].presence = STATE_DEAD;
-    CHECK(report_deadlock(&four, 0) != 0 && report_deadlock(&four, 1) != 0);
+    CHECK(report_deadlock_hash(&four, 0) != 0 && report_deadlock_hash(&four, 1) != 0);
     all[0].calls[0].has_members = 0; /* it may lack another rank */
-    CHECK(report_deadlock(&four, 0) == 0);
+    CHECK(report_deadlock_hash(&four, 0) == 0);
 }
 
 /* Two threads of a rank make calls on one communicator. */
@@ -571,10 +571,10 @@ static void the_lowest_says_it(void) {
     everybody_ends();
     (void)collective(1, "MPI_Allreduce", 4);
     (void)collective(2, "MPI_Allreduce", 4);
-    CHECK_INT(report_lowest(&four, 2, 1000), 1);
+    CHECK_INT(report_lowest_waiting_find(&four, 2, 1000), 1);
     all[1].calls[0].milliseconds = 900; /* it came later */
-    CHECK_INT(report_lowest(&four, 2, 1000), 2);
-    CHECK_INT(report_lowest(&four, 1, 1000), 1);
+    CHECK_INT(report_lowest_waiting_find(&four, 2, 1000), 2);
+    CHECK_INT(report_lowest_waiting_find(&four, 1, 1000), 1);
 }
 
 static void a_word(void) {

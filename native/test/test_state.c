@@ -81,7 +81,7 @@ static void tells_of_collective_calls(void) {
     const state_call *k = seen_in("reduce", FIXTURE_RANK2);
     CHECK(k->has_members && s.has_all_comms);
     CHECK_INT(k->thread, 0);
-    CHECK_INT(k->number, flight_moment_of(0).entered);
+    CHECK_INT(k->number, flight_moment_read(0).entered);
     CHECK_INT(k->milliseconds, 2500);
     CHECK(k->collective && !k->pauses);
     CHECK_STR(k->op, "MPI_Reduce");

@@ -79,7 +79,7 @@ static void is_whole_at_each_moment(void) {
     CHECK(taken && taken->kind == TIMELINE_NOTHING);
     CHECK(add());
     CHECK_INT(whole_in(hidden), 1);
-    timeline_show(file);
+    timeline_file_rename(file);
     int whole = 1;
     for (int i = 2; i <= MANY; i++) {
         CHECK(add());
@@ -102,7 +102,7 @@ static void is_whole_at_each_moment(void) {
 /* Without being asked to. */
 static void writes_by_itself(void) {
     CHECK(open_with(LIMIT) != NULL);
-    timeline_show(file);
+    timeline_file_rename(file);
     for (int i = 1; i < 5; i++) {
         CHECK(add());
         while (bytes_of(path) < place_of(i)) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
@@ -115,7 +115,7 @@ static void writes_by_itself(void) {
 static void writes_again_what_changes(void) {
     timeline_record *lasting[10];
     CHECK(open_with((size_t)64 << 20) != NULL);
-    timeline_show(file);
+    timeline_file_rename(file);
     for (int i = 0; i < 10; i++) {
         lasting[i] = timeline_add(file);
         if (!lasting[i]) return;
@@ -139,7 +139,7 @@ static void writes_again_what_changes(void) {
 /* By somebody else: a store into mapped memory would be a signal then. */
 static void survives_a_file_that_is_made_shorter(void) {
     CHECK(open_with((size_t)64 << 20) != NULL);
-    timeline_show(file);
+    timeline_file_rename(file);
     for (int i = 0; i < MANY; i++) CHECK(add());
     CHECK_INT(whole_in(path), MANY);
     CHECK_INT(truncate(path, 0), 0);
@@ -160,7 +160,7 @@ static void leaves_nothing_if_it_has_nothing_to_tell(void) {
     CHECK_INT(timeline_close(file), 0);
     CHECK_STR((const char *)records_read(path).header, "what was there");
     CHECK(!records_read(hidden).header);
-    timeline_show(file); /* too late */
+    timeline_file_rename(file); /* too late */
     CHECK_STR((const char *)records_read(path).header, "what was there");
 }
 
@@ -174,7 +174,7 @@ static void keeps_jobs_apart(void) {
     CHECK(add());
     CHECK_INT(timeline_close(other), 0);
     CHECK_INT(whole_in(hidden), 1);
-    timeline_show(file);
+    timeline_file_rename(file);
     CHECK_INT(whole_in(path), 1);
     CHECK_INT(timeline_close(file), 0);
 }
@@ -182,7 +182,7 @@ static void keeps_jobs_apart(void) {
 static void stops_at_its_limit(void) {
     static const char why[] = "the file has reached its limit of 0 MiB (MPIXLA_TRACE_LIMIT)";
     CHECK(open_with((size_t)2 * TIMELINE_CHUNK) != NULL);
-    timeline_show(file);
+    timeline_file_rename(file);
     int added = 0;
     while (added < 1000000 && add()) added++;
     CHECK_INT(added, 2 * FIRST - TIMELINE_HEADER_BYTES / TIMELINE_RECORD_BYTES);
@@ -203,7 +203,7 @@ static void survives_a_full_disk(void) {
     small.rlim_max = before.rlim_max;
     CHECK_INT(setrlimit(RLIMIT_FSIZE, &small), 0);
     CHECK(open_with(LIMIT) != NULL);
-    timeline_show(file);
+    timeline_file_rename(file);
     while (add()) timelines_flush();
     CHECK_INT(bytes_of(path), TIMELINE_CHUNK + 10000);
     int whole = whole_in(path);
@@ -245,7 +245,7 @@ static void keeps_records_of_threads_apart(size_t limit) {
     atomic_store(&added_by_all, 0);
     CHECK(open_with(limit) != NULL);
     const run_threads threads = threads_start(THREADS, add_many);
-    timeline_show(file);
+    timeline_file_rename(file);
     threads_join(&threads);
     int stopped = *records_read(path).header->stopped != '\0', added = atomic_load(&added_by_all);
     CHECK_INT(stopped, limit < LIMIT);
@@ -269,29 +269,29 @@ static const char *text_of(int i) {
 }
 
 static void *number_all(void *unused) {
-    for (int i = 0; i < MANY; i++) CHECK(timeline_number(file, text_of(i), define) != 0);
+    for (int i = 0; i < MANY; i++) CHECK(timeline_number_of(file, text_of(i), define) != 0);
     return unused;
 }
 
 static void gives_each_text_one_number(void) {
     for (int i = 0; i < MANY; i++) (void)text_of(i);
     CHECK(open_with((size_t)64 << 20) != NULL);
-    timeline_show(file);
+    timeline_file_rename(file);
     threads_run(THREADS, number_all);
     CHECK_INT(atomic_load(&definitions), MANY);
     records r = records_read(path);
     for (int i = 0; i < MANY; i += 7)
-        CHECK_STR(records_text(&r, timeline_number(file, text_of(i), define)), text_of(i));
+        CHECK_STR(records_text(&r, timeline_number_of(file, text_of(i), define)), text_of(i));
     /* Those that are too many have none, and the file ends before what would need them. */
     static const char others[NUMBERS + 2][2];
-    for (int i = 0; i < NUMBERS - MANY; i++) CHECK(timeline_number(file, others[i], define) != 0);
+    for (int i = 0; i < NUMBERS - MANY; i++) CHECK(timeline_number_of(file, others[i], define) != 0);
     CHECK(timeline_add(file) != NULL);
-    CHECK_INT(timeline_number(file, others[NUMBERS], define), 0);
-    CHECK(timeline_number(file, text_of(5), define) != 0);
+    CHECK_INT(timeline_number_of(file, others[NUMBERS], define), 0);
+    CHECK(timeline_number_of(file, text_of(5), define) != 0);
     CHECK(!timeline_add(file));
     CHECK_STR(records_read(path).header->stopped,
               "it has named as many source lines and communicators as it can (32768)");
-    CHECK_INT(timeline_number(file, others[NUMBERS + 1], define), 0); /* says it once */
+    CHECK_INT(timeline_number_of(file, others[NUMBERS + 1], define), 0); /* says it once */
     CHECK_INT(timeline_close(file), -1);
     CHECK_IN(error_get(), "is not complete: it has named as many source lines");
 }
@@ -303,7 +303,7 @@ static void is_whole_when_the_process_is_killed(void) {
         pid_t child = fork();
         if (child == 0) {
             if (!open_with(64 << 20)) _exit(1);
-            timeline_show(file);
+            timeline_file_rename(file);
             for (;;) (void)add();
         }
         while (whole_in(path) <= 0) nanosleep(&pause, NULL);

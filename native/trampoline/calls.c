@@ -65,7 +65,7 @@ typedef struct call {
 } call;
 
 static int call_refuse(void) {
-    failure_note(error_get(), NULL);
+    failure_add(error_get(), NULL);
     return FAILED;
 }
 
@@ -99,7 +99,7 @@ static int call_read(call *c, const frame_shape *row, trampoline_handle comm, in
     }
     comm_entry *communicator = calls_comm_find(comm);
     const dtype_entry *dtype = communicator ? dtype_find(type == TRAMPOLINE_BYTE ? FFI_U8 : (int)type) : NULL;
-    c->mine = flight_mine();
+    c->mine = flight_of_thread();
     if (!dtype || !c->mine) return FAILED;
     c->comm = communicator->handle;
     c->type = dtype->handle;
@@ -287,7 +287,7 @@ int trampoline_wait(trampoline_handle *request, void *ignored) {
         (void)mpi_error_set("MPI_Wait", code, "for a message of JAX's", "");
         return call_refuse();
     }
-    call c = {.facts = started->of[i].facts, .mine = flight_mine()};
+    call c = {.facts = started->of[i].facts, .mine = flight_of_thread()};
     started->of[i].facts.communicator = NULL;
     call_enter(&c);
     return call_leave(&c, mpi_get()->wait(request, status));

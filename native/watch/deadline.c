@@ -11,7 +11,7 @@
  * vain is reported and ends the job.
  *
  * The rank that has written a warning inquires again each time when as much time has passed. If two inquiries in a row
- * give the same proof that the job can never end (report_deadlock), it reports that and ends the job.
+ * give the same proof that the job can never end (report_deadlock_hash), it reports that and ends the job.
  *
  * Time counts while this thread runs, so a process that was stopped as a whole has not waited. The thread itself never
  * waits for another process, which may be stopped or gone: each has ANSWER_MS to answer.
@@ -118,7 +118,7 @@ static struct {
     int64_t thread;    /* whose call it is about; NONE: there is none */
     flight_clock call; /* the thread's clock then */
     int64_t next_ns;   /* that it must have waited for the next inquiry */
-    uint64_t deadlock; /* what report_deadlock has returned then */
+    uint64_t deadlock; /* what report_deadlock_hash has returned then */
 } warning;
 
 static int64_t *lost_facts; /* as deadline_lost_find has set them: the members of each state_lost */
@@ -139,14 +139,14 @@ static flight_clock *deadline_clock_of(int64_t thread) {
     return thread == AT_END ? &at_end : flight_clock_of(thread);
 }
 
-/* Adds the time since the last step to the waits that have lasted since then. */
+/* Adds the time since the last poll to the clock of each thread whose call has lasted since then. */
 static void deadline_waits_measure(void) {
     static int64_t looked;
     int64_t now = clock_now(), passed = looked ? now - looked : 0;
     looked = now;
     if (passed > 4 * deadline.poll_ns) passed = deadline.poll_ns; /* this process was stopped, or had no processor */
     for (int64_t i = 0; i < flight_threads(); i++) {
-        flight_moment m = flight_moment_of(i);
+        flight_moment m = flight_moment_read(i);
         flight_clock *c = flight_clock_of(i);
         int goes_on = m.in_call && !(m.pauses & 1) && c->entered == m.entered && c->pauses == m.pauses;
         if (!goes_on) *c = (flight_clock){.entered = m.entered, .pauses = m.pauses};
@@ -155,7 +155,7 @@ static void deadline_waits_measure(void) {
     if (has_joined) at_end.waited_ns += passed;
 }
 
-/* Returns the thread that has waited longest without a report, AT_END, or NONE. */
+/* Returns the thread that has waited longest without a report; AT_END for the end of the script; NONE. */
 static int64_t deadline_longest_wait_find(void) {
     int64_t found = NONE;
     for (int64_t i = 0; i < flight_threads(); i++) {
@@ -179,16 +179,16 @@ static void deadline_waits_mark_reported(void) {
     for (int64_t i = 0; i < flight_threads(); i++) flight_clock_of(i)->reported = flight_clock_of(i)->waited_ns > 0;
 }
 
-/* Returns how long a call must have waited for its first report: longer on higher ranks, so that the lowest rank that
- * waits asks for all. */
+/* Returns the time that a call must have waited for its first report, in nanoseconds: longer on higher ranks, so that
+ * the lowest rank that waits asks for all. */
 static int64_t deadline_first_report_ns(void) {
     return deadline.limit_ns + deadline.delay_ns;
 }
 
 /* Answering */
 
-/* Lists the processes of this host that cannot answer for themselves, as state_facts has them. Returns how long the
- * list is. */
+/* Fills lost_facts with the processes of this host that cannot answer for themselves: a rank and its state each.
+ * Returns the number of items. */
 static int64_t deadline_lost_find(void) {
     int64_t n = 0;
     for (int64_t i = 0; i < deadline.ranks; i++) {
@@ -203,8 +203,9 @@ static int64_t deadline_lost_find(void) {
     return n;
 }
 
-/* Returns the likely reason why Python does not answer. The thread that calls it also flushes its output. */
-static const char *deadline_python_silence(void) {
+/* Returns the likely reason why Python does not answer, a line. The thread that would answer also flushes Python's
+ * output. */
+static const char *deadline_python_silence_reason(void) {
     return output_is_stuck()
                ? "Python does not answer: what the program prints waits for somebody to read standard output\n"
                : "Python does not answer for a long time: code in C holds its lock, or a file that the program prints "
@@ -212,13 +213,13 @@ static const char *deadline_python_silence(void) {
                  "takes nothing\n";
 }
 
-/* Writes what this rank does. Returns whether there was memory for it. */
+/* Writes this rank's state. Returns whether there was memory for it. */
 static int deadline_self_describe(wire_writer *w) {
     char python[PYTHON_BYTES] = "";
     int ended = atomic_load(&deadline.ended);
     int64_t threads = -1;
     if (!stack_ask(python, sizeof python, &threads, PYTHON_MS))
-        snprintf(python, sizeof python, "%s", deadline_python_silence());
+        snprintf(python, sizeof python, "%s", deadline_python_silence_reason());
     const state_facts facts = {.rank = deadline.rank,
                                .ended = ended,
                                .left_ms = left_ns ? (clock_now() - left_ns) / 1000000 : -1,
@@ -232,7 +233,7 @@ static int deadline_self_describe(wire_writer *w) {
     return !w->failed;
 }
 
-/* Sends the sender of a question this rank's state. */
+/* Sends this rank's state to the sender of a question. */
 static void deadline_answer(const post_letter *letter) {
     wire_writer w = {.data = NULL};
     if (deadline_self_describe(&w)) post_send(letter->from, POST_ANSWER, letter->number, w.data, w.bytes);
@@ -247,7 +248,7 @@ static void deadline_post_to_others(post_kind kind) {
         if (i != deadline.rank) post_send(i, kind, inquiry.number, NULL, 0);
 }
 
-/* Begins an inquiry about the call of a thread, and forgets the answers of the one before. */
+/* Begins an inquiry about the call of a thread, and forgets the answers of the inquiry before. */
 static void deadline_inquiry_begin(phase first, int64_t thread) {
     inquiry.phase = first;
     inquiry.number++;
@@ -282,7 +283,7 @@ static void deadline_report_begin(int64_t thread, report_reason reason) {
     deadline_post_to_others(POST_ASK);
 }
 
-/* Asks ranks that have left for their states; ends the inquiry if there are none. */
+/* Asks the ranks that have left for their states; ends the inquiry if there are none. */
 static void deadline_left_ask(const int64_t *ranks, int64_t n) {
     inquiry.phase = ASKING_LEFT;
     for (int64_t i = 0; i < n; i++) {
@@ -293,7 +294,7 @@ static void deadline_left_ask(const int64_t *ranks, int64_t n) {
     if (inquiry.questions == 0) inquiry.phase = IDLE;
 }
 
-/* Begins to find out whether the call of a thread waits for ranks that have left. */
+/* Begins to find out whether the call of a thread waits for ranks that have left: asks rank 0 for their numbers. */
 static void deadline_scout_begin(int64_t thread) {
     deadline_clock_of(thread)->scouted_ns = deadline_clock_of(thread)->waited_ns;
     deadline_inquiry_begin(ASKING_WHO_LEFT, thread);
@@ -310,7 +311,7 @@ static int deadline_letter_is_current(const post_letter *letter) {
     return letter->number == inquiry.number;
 }
 
-/* Keeps a letter if it is the answer to an open question. Returns whether it has, and so owns its memory. */
+/* Keeps a letter if it is the answer to an open question. Returns whether the inquiry owns its memory now. */
 static int deadline_answer_keep(const post_letter *letter) {
     int from = letter->from;
     if ((inquiry.phase != ASKING_LEFT && inquiry.phase != ASKING_ALL) || !deadline_letter_is_current(letter)) return 0;
@@ -324,7 +325,7 @@ static int deadline_answer_keep(const post_letter *letter) {
     return 1;
 }
 
-/* Ends this rank's inquiry, as another rank has claimed a report, unless that is the higher one of two that have. */
+/* Ends this rank's inquiry, as another rank has claimed a report; if both have, the lower rank goes on. */
 static void deadline_hold_back(const post_letter *letter) {
     if (inquiry.phase >= ASKING_ALL && letter->from > deadline.rank) return; /* that one holds back */
     held_back_until_ns = deadline_after_ms(HOLD_BACK_MS);
@@ -340,7 +341,7 @@ static void deadline_left_add(int64_t rank) {
 /* Receives and handles all letters that have arrived. */
 static void deadline_letters_read(void) {
     post_letter letter;
-    while (deadline.talks && post_take(&letter)) {
+    while (deadline.talks && post_receive(&letter)) {
         int is_kept = 0;
         switch (letter.kind) {
             case POST_ASK:
@@ -377,7 +378,7 @@ static void deadline_letters_read(void) {
 
 /* Deciding */
 
-/* Sets this rank's own state, as if it had answered. */
+/* Sets this rank's own state among the answers. */
 static void deadline_self_add(void) {
     wire_writer w = {.data = NULL};
     state s;
@@ -397,7 +398,8 @@ static void deadline_scout_decide(void) {
         deadline_report_begin(inquiry.thread, REPORT_IN_VAIN);
 }
 
-/* Sets the presence of ranks that have not answered to what ranks of their hosts have reported of their processes. */
+/* Sets the presence of ranks that have not answered to the state that ranks of their hosts have reported of their
+ * processes. */
 static void deadline_lost_apply(void) {
     for (int64_t i = 0; i < deadline.ranks; i++)
         for (int64_t j = 0; j < inquiry.all[i].lost_count; j++) {
@@ -407,7 +409,7 @@ static void deadline_lost_apply(void) {
         }
 }
 
-/* Returns whether a thread is still in the wait that was measured then. */
+/* Returns whether a thread is still in the wait that was measured `then`. */
 static int deadline_wait_is_same(int64_t thread, const flight_clock *then) {
     const flight_clock *c = deadline_clock_of(thread);
     return c->waited_ns > 0 && c->entered == then->entered && c->pauses == then->pauses;
@@ -424,11 +426,10 @@ static int deadline_inquiry_repeats_warning(void) {
     return inquiry.reason == REPORT_WARNING && deadline_warning_is_current() && warning.thread == inquiry.thread;
 }
 
-/* Keeps the proof of a deadlock for the next inquiry about this call. If the inquiry before gave the same, the job
- * ends.
- */
+/* Keeps the proof of a deadlock for the next inquiry about this call. If the inquiry before gave the same proof, the
+ * job ends. */
 static void deadline_warning_update(void) {
-    const uint64_t deadlock = report_deadlock(&inquiry.ranks, deadline.rank), before = warning.deadlock;
+    const uint64_t deadlock = report_deadlock_hash(&inquiry.ranks, deadline.rank), before = warning.deadlock;
     const int is_old = deadline_inquiry_repeats_warning();
     warning.deadlock = deadlock;
     if (!is_old) return;
@@ -447,7 +448,7 @@ static int deadline_inquiry_needs_report(void) {
            deadline_clock_of(inquiry.thread)->waited_ns / LIMITS_WITH_DATA >= deadline.limit_ns;
 }
 
-/* Claims a report or drops the inquiry, once all ranks have answered or are too late. */
+/* Claims a report, or drops the inquiry, once all ranks have answered or are too late. */
 static void deadline_report_decide(void) {
     deadline_self_add();
     deadline_lost_apply();
@@ -469,7 +470,7 @@ static void deadline_report_end(void) {
     int64_t rank = deadline.rank;
     /* Ranks begin to wait at nearly the same time, and each warning is to be about the same rank. */
     if (inquiry.reason == REPORT_WARNING)
-        rank = report_lowest(&inquiry.ranks, rank, deadline.limit_ns / 1000000 * 9 / 10);
+        rank = report_lowest_waiting_find(&inquiry.ranks, rank, deadline.limit_ns / 1000000 * 9 / 10);
     char *text = report_write(&inquiry.ranks, rank, inquiry.reason, deadline.limit);
     const char *words = text ? text : "mpixla: a call has waited for too long, and there is no memory to say more.\n";
     if (inquiry.reason != REPORT_WARNING)
@@ -533,7 +534,7 @@ static void deadline_inquiry_advance(void) {
 }
 
 /* Tells rank 0, once, that this rank makes no more calls. */
-static void deadline_leave(void) {
+static void deadline_leave_announce(void) {
     if (left_ns) return;
     left_ns = clock_now();
     if (deadline.rank == 0)
@@ -542,8 +543,8 @@ static void deadline_leave(void) {
         post_send(0, POST_LEFT, 0, NULL, 0);
 }
 
-/* Returns whether a process of this host has been gone for so long that it has no part in MPI_Finalize any more: one
- * that has come there may go a moment before this rank sees that all have. */
+/* Returns whether some process of this host has been gone for so long that it cannot be in MPI_Finalize: a process that
+ * has been there may end a moment before this rank sees that all have come. */
 static int deadline_process_is_gone(void) {
     static int64_t looked, since;
     int64_t now = clock_now();
@@ -556,22 +557,23 @@ static int deadline_process_is_gone(void) {
     return since && now - since >= GONE_NS;
 }
 
-/* Returns whether no inquiry is open and all other ranks have come to MPI_Finalize. It does not wait for a letter that
- * its receiver does not take, nor for the others once the process of one is gone: MPI handles that, or hangs. */
+/* Returns whether MPI_Finalize may go on: no inquiry is open, and all other ranks have come to it. Does not wait for a
+ * letter that its receiver does not take, nor for the others once the process of one is gone: MPI handles that, or
+ * hangs. */
 static int deadline_can_finalize(void) {
     if (inquiry.phase != IDLE) return 0;
     if (!deadline.talks) return 1;
-    if (post_unsent() && clock_now() - left_ns < LETTERS_NS) return 0;
-    if (!has_joined) post_join();
+    if (post_is_sending() && clock_now() - left_ns < LETTERS_NS) return 0;
+    if (!has_joined) post_barrier_start();
     has_joined = 1;
-    if (!post_all_joined() && !deadline_process_is_gone()) return 0;
+    if (!post_barrier_is_done() && !deadline_process_is_gone()) return 0;
     deadline_letters_read();
     return 1;
 }
 
 /* The thread */
 
-/* Does the watchdog's work of one poll. */
+/* Makes one poll of the watchdog: measures waits, handles letters, and moves the inquiry on. */
 static void deadline_step(void) {
     deadline_waits_measure();
     process_measure();
@@ -599,7 +601,7 @@ static void deadline_output_flush(void) {
 }
 
 /* Runs the watchdog's thread until MPI_Finalize begins. */
-static void *deadline_watch(void *nothing) {
+static void *deadline_thread_run(void *nothing) {
     pthread_mutex_lock(&deadline.lock);
     while (!atomic_load(&deadline.stopped)) {
         deadline_step();
@@ -613,7 +615,7 @@ static void *deadline_watch(void *nothing) {
 }
 
 /* Does the watchdog's work in place of its thread when MPI_Finalize begins, and returns when all ranks have come to it:
- * ranks that wait still get answers. If the thread does not give the lock back, it hangs in MPI: then it returns at
+ * ranks that wait still get answers. If the thread does not give the lock back, it hangs in MPI: then this returns at
  * once. */
 static void deadline_finalize(void *nothing) {
     (void)nothing;
@@ -622,7 +624,7 @@ static void deadline_finalize(void *nothing) {
     stack_close();
     if (!system_lock(&deadline.lock, LOCK_MS)) return;
     pthread_cond_broadcast(&deadline.changed);
-    deadline_leave();
+    deadline_leave_announce();
     for (deadline_step(); !deadline_can_finalize(); deadline_step()) clock_sleep(BUSY_POLL_MS);
     pthread_mutex_unlock(&deadline.lock);
 }
@@ -633,6 +635,7 @@ void mpixla_timeout_ended(void) {
     atomic_store(&deadline.ended, 1);
 }
 
+/* Stops the watchdog's thread. */
 void mpixla_timeout_stop(void) {
     if (deadline.ranks == 0) return;
     atomic_store(&deadline.stopped, 1);
@@ -641,15 +644,16 @@ void mpixla_timeout_stop(void) {
     pthread_mutex_unlock(&deadline.lock);
 }
 
+/* Tells the other ranks that this one makes no more calls. */
 void mpixla_timeout_left(void) {
     mpixla_timeout_ended();
     if (deadline.ranks == 0 || !system_lock(&deadline.lock, LOCK_MS)) return;
-    deadline_leave();
+    deadline_leave_announce();
     pthread_mutex_unlock(&deadline.lock);
 }
 
 /* Copies the list of processes, and allocates the arrays by rank. Returns whether there was memory. */
-static int deadline_processes_keep(const mpixla_process *processes, int64_t count) {
+static int deadline_processes_copy(const mpixla_process *processes, int64_t count) {
     char where[256];
     deadline.processes = calloc((size_t)count, sizeof *deadline.processes);
     inquiry.memory = calloc((size_t)count, sizeof *inquiry.memory);
@@ -670,6 +674,8 @@ static int deadline_processes_keep(const mpixla_process *processes, int64_t coun
     return 1;
 }
 
+/* Starts the watchdog with a time limit, or, if that is 0, a time for warnings, in seconds. `processes` has one entry
+ * for each of the `count` ranks (copied); `comm` is for its letters. Returns 0 or REFUSED. */
 int mpixla_timeout_set(double limit, double warn_after, mpixla_handle comm, const mpixla_process *processes,
                        int64_t count) {
     if (!mpi_get()) return error_set("mpixla_start has not been called");
@@ -682,7 +688,7 @@ int mpixla_timeout_set(double limit, double warn_after, mpixla_handle comm, cons
             "MPI_COMM_WORLD, but was %g with %lld processes",
             seconds, (long long)count);
     deadline.rank = rank;
-    if (!deadline_processes_keep(processes, count)) return error_set("out of memory for the time limit");
+    if (!deadline_processes_copy(processes, count)) return error_set("out of memory for the time limit");
     const int64_t poll = (int64_t)(seconds * 1e3 / POLLS_IN_LIMIT);
     deadline.limit = seconds;
     deadline.limit_ns = (int64_t)(seconds * 1e9);
@@ -697,11 +703,11 @@ int mpixla_timeout_set(double limit, double warn_after, mpixla_handle comm, cons
     deadline.ranks = count;
     warning.thread = NONE;
     next_report_ns = deadline_first_report_ns();
-    if (deadline.talks) post_open(comm, (int)count);
+    if (deadline.talks) post_channel_set(comm, (int)count);
     /* Before the thread, as the others wait for this rank to leave even if it cannot have one. */
     comm_slot_destructor_set(COMM_SLOT_END, deadline_finalize);
     comm_attach(comm_find_any(0), COMM_SLOT_END, &deadline);
     if (deadline.ends_job) nccl_calls_wait();
     int code = system_condition_make(&deadline.changed);
-    return code == 0 ? thread_start(deadline_watch, STACK_BYTES, "for the time limit") : code;
+    return code == 0 ? thread_start(deadline_thread_run, STACK_BYTES, "for the time limit") : code;
 }

@@ -18,7 +18,7 @@ typedef struct failure {
     struct failure *next;
     int is_printed;
     uint64_t hash;    /* of the sentence */
-    comm_entry *lost; /* as in failure_note */
+    comm_entry *lost; /* as in failure_add */
     char sentence[];
 } failure;
 
@@ -27,6 +27,7 @@ static int64_t unseen_count;  /* failures in this list */
 static int64_t dropped_count; /* further ones, and those without memory */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for these */
 
+/* Prints a failure that nobody has seen, with the rank. */
 static void failure_sentence_print(const char *sentence) {
     const mpi_library *mpi = mpi_get();
     output_print("mpixla: rank %d: a call failed, and nobody has looked at its result: %s\n", mpi ? mpi->world_rank : 0,
@@ -35,8 +36,8 @@ static void failure_sentence_print(const char *sentence) {
 
 /* The caller of the following static functions holds the lock. */
 
-/* Adds a failure to the list, unless one with the same sentence is in it. */
-static void failure_add(const char *sentence, comm_entry *lost) {
+/* Adds a failure to the list, unless one with the same sentence is in it. The caller holds the lock. */
+static void failure_list_add(const char *sentence, comm_entry *lost) {
     const uint64_t hash = hash_text(sentence);
     failure **end = &unseen;
     while (*end && ((*end)->hash != hash || strcmp((*end)->sentence, sentence) != 0)) end = &(*end)->next;
@@ -55,7 +56,8 @@ static void failure_add(const char *sentence, comm_entry *lost) {
     feature_set(FEATURE_UNPRINTED, 1);
 }
 
-/* Removes the failures of a communicator that has lost a process, or, for NULL, those whose sentence is in the text. */
+/* Removes the failures of a communicator that has lost a process, or, for NULL, those whose sentence is in the text.
+ * The caller holds the lock. */
 static void failure_remove(const comm_entry *lost, const char *text) {
     int unprinted = 0;
     for (failure **at = &unseen; *at;) {
@@ -72,13 +74,15 @@ static void failure_remove(const comm_entry *lost, const char *text) {
     feature_set(FEATURE_UNPRINTED, unprinted > 0);
 }
 
-/* Marks the death of a communicator's process as seen by the program: all later calls on it fail for that reason. */
+/* Marks the death of a communicator's process as seen by the program: all later calls on it fail for that reason. The
+ * caller holds the lock. */
 static void failure_loss_mark_seen(comm_entry *lost) {
     comm_attach(lost, COMM_SLOT_LOSS, lost);
     failure_remove(lost, "");
 }
 
-/* Prints the failures; without `again`, only those that have not been printed. Returns the number of all. */
+/* Prints the failures; without `again`, only those that have not been printed. Returns the number of all. The caller
+ * holds the lock. */
 static int64_t failure_print_all(int again) {
     int64_t count = dropped_count;
     for (failure *f = unseen; f; f = f->next, count++) {
@@ -92,23 +96,24 @@ static int64_t failure_print_all(int again) {
     return count;
 }
 
-void failure_note(const char *sentence, comm_entry *lost) {
+void failure_add(const char *sentence, comm_entry *lost) {
     const int is_raised = thread_is_front_end();
     if (is_raised ? lost == NULL : lost && comm_attached(lost, COMM_SLOT_LOSS)) return; /* the program knows */
     pthread_mutex_lock(&lock);
     if (is_raised)
         failure_loss_mark_seen(lost);
     else
-        failure_add(sentence, lost);
+        failure_list_add(sentence, lost);
     pthread_mutex_unlock(&lock);
 }
 
-void failure_print(void) {
+void failure_unseen_print(void) {
     pthread_mutex_lock(&lock);
     (void)failure_print_all(0);
     pthread_mutex_unlock(&lock);
 }
 
+/* Removes the failures whose sentences are in the text of an exception that the front end has seen. */
 void mpixla_failures_seen(const char *text) {
     if (features_get() & FEATURE_FORKED) return; /* its parent's failures are no concern of its own */
     pthread_mutex_lock(&lock);
@@ -121,6 +126,7 @@ void mpixla_failures_seen(const char *text) {
     pthread_mutex_unlock(&lock);
 }
 
+/* Prints all failures that were not seen, at the end of the process. Returns their number. */
 int64_t mpixla_failures_end(void) {
     pthread_mutex_lock(&lock);
     int64_t count = failure_print_all(1);

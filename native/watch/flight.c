@@ -24,8 +24,8 @@ static void flight_key_create(void) {
     no_key = pthread_key_create(&key, flight_place_free);
 }
 
-/* Returns a free place, or a new one; NULL with error_set without memory. */
-static flight *flight_place_take(void) {
+/* Returns a free place for the calling thread, or a new one; NULL with error_set without memory. */
+static flight *flight_place_acquire(void) {
     int64_t count = atomic_load(&flights.count);
     for (int64_t i = 0; i < count; i++) {
         flight *f = list_find(&flights, i);
@@ -39,9 +39,9 @@ static flight *flight_place_take(void) {
     return number < 0 ? NULL : list_find(&flights, number);
 }
 
-flight *flight_mine(void) {
+flight *flight_of_thread(void) {
     if (own) return own;
-    own = flight_place_take();
+    own = flight_place_acquire();
     pthread_once(&once, flight_key_create);
     pause_counter_set(own ? &own->pauses : NULL);
     if (own && !no_key) (void)pthread_setspecific(key, own);
@@ -56,8 +56,8 @@ int64_t flight_now(void) {
 #endif
 }
 
-/* Writes a record as a seqlock does: each word is atomic, and a reader knows by the thread's number of calls whether
- * the words belong together. */
+/* Writes the record of a call, as a seqlock does: each word is atomic, and a reader knows by the thread's number of
+ * calls whether the words belong together. */
 static void flight_record_write(atomic_int_least64_t *words, const call_facts *facts) {
     const char *bytes = (const char *)facts;
     int64_t word;
@@ -72,13 +72,14 @@ static void flight_record_write(atomic_int_least64_t *words, const call_facts *f
     atomic_store_explicit(&words[FLIGHT_WORDS - 1], flight_now(), memory_order_relaxed);
 }
 
+/* Copies a record word by word; the caller checks whether it was overwritten meanwhile. */
 static void flight_record_read(flight_record *r, atomic_int_least64_t *words) {
     int64_t values[FLIGHT_WORDS];
     for (int i = 0; i < FLIGHT_WORDS; i++) values[i] = atomic_load_explicit(&words[i], memory_order_relaxed);
     memcpy(r, values, sizeof *r);
 }
 
-int flight_last(int64_t thread, flight_record records[FLIGHT_KEPT]) {
+int flight_records_read(int64_t thread, flight_record records[FLIGHT_KEPT]) {
     flight *f = list_find(&flights, thread);
     int found = 0;
     if (!f) return 0;
@@ -102,23 +103,23 @@ void flight_enter(flight *mine, flight_call *call, const call_facts *facts) {
     atomic_store_explicit(&mine->call, call, memory_order_release);
 }
 
-/* Dekker: either the reader finds no call, or this function waits until it has read, as all four accesses are
- * sequentially consistent. */
+/* Publishes that the thread ends its call, and waits until no reader copies it. Dekker: either the reader finds no
+ * call, or this function waits until it has read, as all four accesses are sequentially consistent. */
 void flight_leave(flight *mine, flight_call *call) {
     atomic_store(&mine->call, call->outer);
-    while (atomic_load(&mine->looked_at)) sched_yield();
+    while (atomic_load(&mine->readers)) sched_yield();
 }
 
-int flight_see(int64_t thread, flight_view *view) {
+int flight_view_read(int64_t thread, flight_view *view) {
     flight *f = list_find(&flights, thread);
-    atomic_fetch_add(&f->looked_at, 1);
+    atomic_fetch_add(&f->readers, 1);
     const flight_call *call = atomic_load(&f->call);
     if (call) {
         const call_facts *started = atomic_load_explicit(&call->started, memory_order_acquire);
         *view = (flight_view){.entered = atomic_load(&f->entered), .facts = *call->facts, .waits = started != NULL};
         if (started) view->started = *started;
     }
-    atomic_fetch_sub(&f->looked_at, 1);
+    atomic_fetch_sub(&f->readers, 1);
     return call != NULL;
 }
 
@@ -128,7 +129,7 @@ void flight_describe(const flight_view *view, char *text, size_t bytes) {
 
 int64_t flight_count(void) {
     int64_t count = atomic_load(&flights.count), in_call = 0;
-    for (int64_t i = 0; i < count; i++) in_call += flight_moment_of(i).in_call;
+    for (int64_t i = 0; i < count; i++) in_call += flight_moment_read(i).in_call;
     return in_call;
 }
 
@@ -136,7 +137,7 @@ int64_t flight_threads(void) {
     return atomic_load(&flights.count);
 }
 
-flight_moment flight_moment_of(int64_t thread) {
+flight_moment flight_moment_read(int64_t thread) {
     flight *f = list_find(&flights, thread);
     return (flight_moment){.entered = atomic_load(&f->entered),
                            .in_call = atomic_load(&f->call) != NULL,

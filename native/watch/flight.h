@@ -21,7 +21,7 @@ enum { FLIGHT_WORDS = sizeof(flight_record) / sizeof(int64_t) };
 /* A call that a thread is in. The memory is the caller's, on its stack. */
 typedef struct flight_call {
     const call_facts *facts;
-    _Atomic(const call_facts *) started; /* the call that started its request, once known (flight_waits_for) */
+    _Atomic(const call_facts *) started; /* the call that started its request, once known (flight_started_set) */
     struct flight_call *outer;           /* the call that this one is inside of, where MPI calls a user's function that
                                           * calls us */
 } flight_call;
@@ -40,7 +40,7 @@ typedef struct flight_clock {
 typedef struct flight {
     _Atomic(flight_call *) call;                          /* NULL: it is in none */
     atomic_int_least64_t entered;                         /* calls so far: tells them apart */
-    atomic_int looked_at;                                 /* readers at the moment: the call must not end meanwhile */
+    atomic_int readers;                                   /* readers at the moment: the call must not end meanwhile */
     atomic_int taken;                                     /* a thread has the place */
     atomic_int is_front_end;                              /* it is one of the front end's */
     atomic_int pauses;                                    /* as pause.h counts them */
@@ -48,15 +48,17 @@ typedef struct flight {
     flight_clock clock;                                   /* for the thread of deadline.c alone */
 } flight;
 
-/* Returns the calling thread's entry, which it has until it ends; NULL with error_set without memory. */
-flight *flight_mine(void);
+/* Returns the calling thread's entry, which is made in its first call and given back when it ends; NULL with error_set
+ * without memory. */
+flight *flight_of_thread(void);
 
-/* Publish the begin and the end of a call. `call` and `facts` must stay valid in between. */
+/* Publishes that the thread begins a call. `call` and `facts` must stay valid until flight_leave. */
 void flight_enter(flight *mine, flight_call *call, const call_facts *facts);
 void flight_leave(flight *mine, flight_call *call);
 
-/* Publishes the call that started the request which is waited for. `started` must stay valid until flight_leave. */
-static inline void flight_waits_for(flight_call *call, const call_facts *started) {
+/* Publishes the call that started the request which this call waits for. `started` must stay valid until flight_leave.
+ */
+static inline void flight_started_set(flight_call *call, const call_facts *started) {
     atomic_store_explicit(&call->started, started, memory_order_release);
 }
 
@@ -77,7 +79,9 @@ typedef struct flight_moment {
     int is_front_end; /* it is one of the front end's: it waits until the call is over */
     int pauses;       /* odd: it waits for something that is no other rank (pause.h) */
 } flight_moment;
-flight_moment flight_moment_of(int64_t thread);
+
+/* Returns whether a thread is in a call at this moment, and its counters. */
+flight_moment flight_moment_read(int64_t thread);
 
 /* Returns the measurements of a thread, for deadline.c alone. */
 flight_clock *flight_clock_of(int64_t thread);
@@ -90,14 +94,14 @@ typedef struct flight_view {
     call_facts started; /* which this call has started */
 } flight_view;
 
-/* Copies the call that a thread is in; returns 0 where it is in none. */
-int flight_see(int64_t thread, flight_view *view);
+/* Copies the call that a thread is in. Returns 0 if it is in none. */
+int flight_view_read(int64_t thread, flight_view *view);
 
-/* The last calls of a thread, the newest first; returns how many, 0 for any number that is no thread's. A call that is
- * overwritten meanwhile is left out. */
-int flight_last(int64_t thread, flight_record records[FLIGHT_KEPT]);
+/* Copies the last calls of a thread, the newest first. Returns how many, 0 for any number that is no thread's. A call
+ * that is overwritten meanwhile is left out. */
+int flight_records_read(int64_t thread, flight_record records[FLIGHT_KEPT]);
 
-/* Describes a call that was seen, as facts_describe does, with details. */
+/* Describes a call that flight_view_read has copied, as facts_describe does, with details. */
 void flight_describe(const flight_view *view, char *text, size_t bytes);
 
 #endif

@@ -48,22 +48,23 @@ static int interrupt_calls_find(seen_call seen[MOST_CALLS]) {
     int calls = 0;
     flight_view view;
     for (int64_t i = 0; i < flight_threads() && calls < MOST_CALLS; i++)
-        if (flight_see(i, &view)) seen[calls++] = (seen_call){.thread = i, .entered = view.entered};
+        if (flight_view_read(i, &view)) seen[calls++] = (seen_call){.thread = i, .entered = view.entered};
     return calls;
 }
 
-/* Returns whether one of the calls has not ended, and describes that one. */
-static int interrupt_calls_last(const seen_call *seen, int calls, char text[CALL_BYTES]) {
+/* Returns whether one of the calls has not ended, and describes that call. */
+static int interrupt_calls_still_run(const seen_call *seen, int calls, char text[CALL_BYTES]) {
     flight_view view;
     for (int i = 0; i < calls; i++) {
-        if (!flight_see(seen[i].thread, &view) || view.entered != seen[i].entered) continue;
+        if (!flight_view_read(seen[i].thread, &view) || view.entered != seen[i].entered) continue;
         flight_describe(&view, text, CALL_BYTES);
         return 1;
     }
     return 0;
 }
 
-static void interrupt_print(const char *call) {
+/* Prints the call that cannot be interrupted, and when it ends the process or the job. */
+static void interrupt_call_print(const char *call) {
     char text[SENTENCE_BYTES];
     snprintf(
         text, sizeof text,
@@ -76,14 +77,15 @@ static void interrupt_print(const char *call) {
 /* Waits until the calls have ended; ends the job after END_AFTER_MS. */
 static void interrupt_calls_await(const seen_call *seen, int calls) {
     char text[CALL_BYTES];
-    for (int waited = 0; interrupt_calls_last(seen, calls, text); waited += POLL_MS) {
-        if (waited == PRINT_AFTER_MS) interrupt_print(text);
+    for (int waited = 0; interrupt_calls_still_run(seen, calls, text); waited += POLL_MS) {
+        if (waited == PRINT_AFTER_MS) interrupt_call_print(text);
         if (waited == END_AFTER_MS) job_end(NULL, EXIT_INTERRUPTED, ends_job);
         clock_sleep(POLL_MS);
     }
 }
 
-static void *interrupt_run(void *nothing) {
+/* Runs the thread that waits for signals, and then for the calls that are under way. */
+static void *interrupt_thread_run(void *nothing) {
     for (;;) {
         seen_call seen[MOST_CALLS];
         system_bell_wait();
@@ -93,6 +95,8 @@ static void *interrupt_run(void *nothing) {
     return nothing;
 }
 
+/* Starts the thread that ends the process, or with `job` the job, if a call has not ended five seconds after SIGINT.
+ * Returns 0 or REFUSED. */
 int mpixla_interrupt_watch(int job) {
     struct sigaction now;
     if (!mpi_get()) return error_set("mpixla_start has not been called");
@@ -101,7 +105,7 @@ int mpixla_interrupt_watch(int job) {
     if (!(previous.sa_flags & SA_SIGINFO) && (previous.sa_handler == SIG_IGN || previous.sa_handler == SIG_DFL))
         return 0;
     ends_job = job;
-    if (system_bell_make() || thread_start(interrupt_run, STACK_BYTES, "that hears of SIGINT")) return REFUSED;
+    if (system_bell_make() || thread_start(interrupt_thread_run, STACK_BYTES, "that hears of SIGINT")) return REFUSED;
     memset(&now, 0, sizeof now);
     now.sa_sigaction = interrupt_handle;
     now.sa_flags = SA_SIGINFO | (previous.sa_flags & (SA_RESTART | SA_ONSTACK));

@@ -28,7 +28,7 @@ static int leftover_probe(mpixla_handle comm, void *status) {
     return mpi->iprobe((int)mpi->facts.any_source, (int)mpi->facts.any_tag, comm, &there, status) == 0 && there;
 }
 
-/* Receives a message on a communicator. Returns 0 if there is none, or it cannot be received. */
+/* Receives a message on a communicator, and drops its data. Returns 0 if there is none, or it cannot be received. */
 static int leftover_receive(mpixla_handle comm, message_kind *taken) {
     _Alignas(16) char status[MPI_STATUS_BYTES];
     const mpi_library *mpi = mpi_get();

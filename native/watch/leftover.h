@@ -3,9 +3,9 @@
 #ifndef MPIXLA_NATIVE_LEFTOVER_H
 #define MPIXLA_NATIVE_LEFTOVER_H
 
-/* Has MPI_Finalize begin with receiving all messages that have arrived for this process on MPI_COMM_WORLD and on the
- * registered communicators, and with a line on standard error for each kind of message. mpixla_start calls this after
- * comm_start. */
+/* Registers the search for messages that were never received, which runs when MPI_Finalize begins: it receives all
+ * messages that have arrived for this process on MPI_COMM_WORLD and on the registered communicators, and prints a line
+ * on standard error for each kind of message. mpixla_start calls this after comm_start. */
 void leftover_start(void);
 
 #endif

@@ -21,6 +21,7 @@ static void log_print(const char *line, int length) {
     output_print("%.*s\n", length, line);
 }
 
+/* Prints the line of a call that begins, with a new id. */
 void log_start(log_call *l, const call_facts *f, const call_facts *started) {
     char line[LINE_BYTES], what[LINE_BYTES];
     /* An odd factor visits all 16-bit numbers and keeps neighbours apart. */
@@ -31,6 +32,7 @@ void log_start(log_call *l, const call_facts *f, const call_facts *started) {
     l->started = clock_now();
 }
 
+/* Prints the line of a call that has ended, with MPI's error class and the time that it took. */
 void log_end(const log_call *l, const call_facts *f, int code) {
     char line[LINE_BYTES];
     double seconds = 1e-9 * (double)(clock_now() - l->started);

@@ -9,8 +9,8 @@ typedef struct log_call {
     int64_t started; /* clock_now then */
 } log_call;
 
-/* log_start prints the line of a call that begins (`started` as in facts_describe), log_end that of its end, with MPI's
- * error class. Each line is one write to standard error, so that lines of several ranks and threads do not mix. */
+/* Prints the debug line of a call that begins (`started` as in facts_describe). Each line is one write to standard
+ * error, so that lines of several ranks and threads do not mix. */
 void log_start(log_call *l, const call_facts *f, const call_facts *started);
 void log_end(const log_call *l, const call_facts *f, int code);
 

@@ -8,7 +8,7 @@
 #include "mpi/outbox.h"
 #include "xla/xla_ffi.h"
 
-enum { TAG = 1, MOST_BEGUN = 64 /* receives that one call of post_take starts */ };
+enum { TAG = 1, MOST_BEGUN = 64 /* receives that one call of post_receive starts */ };
 
 /* The header of a message: the letter without its data. */
 typedef struct head {
@@ -31,7 +31,7 @@ static incoming *receives; /* in the order in which the messages came */
 static mpi_request join_request;
 static int has_joined;
 
-void post_open(mpixla_handle comm, int ranks) {
+void post_channel_set(mpixla_handle comm, int ranks) {
     channel = comm;
     channel_ranks = ranks;
 }
@@ -67,8 +67,8 @@ static int post_message_probe(void *status) {
     return 0;
 }
 
-/* Starts to receive the next message that has arrived; NULL if there is none. */
-static incoming *post_receive_begin(void) {
+/* Starts to receive the next message that has arrived. Returns it, or NULL if there is none. */
+static incoming *post_receive_start(void) {
     _Alignas(16) char status[MPI_STATUS_BYTES];
     const mpi_library *mpi = mpi_get();
     int64_t bytes = 0;
@@ -85,15 +85,15 @@ static incoming *post_receive_begin(void) {
 
 /* Starts to receive all messages that have arrived. A sender may die in the middle of a message, which then never ends:
  * those of the others are received all the same. */
-static void post_receive_all(void) {
+static void post_receives_start(void) {
     incoming **end = &receives;
     while (*end) end = &(*end)->next;
-    for (int i = 0; i < MOST_BEGUN && (*end = post_receive_begin()) != NULL; i++) end = &(*end)->next;
+    for (int i = 0; i < MOST_BEGUN && (*end = post_receive_start()) != NULL; i++) end = &(*end)->next;
 }
 
 /* Removes and returns the first message that is complete, as are all earlier ones of its sender; NULL if there is none.
  */
-static incoming *post_received_take(void) {
+static incoming *post_complete_remove(void) {
     for (incoming **at = &receives; *at; at = &(*at)->next) {
         incoming *p = *at, *earlier = receives;
         while (earlier != p && earlier->source != p->source) earlier = earlier->next;
@@ -104,11 +104,11 @@ static incoming *post_received_take(void) {
     return NULL;
 }
 
-int post_take(post_letter *letter) {
+int post_receive(post_letter *letter) {
     head h;
     (void)outbox_is_sending(&sending);
-    post_receive_all();
-    incoming *p = post_received_take();
+    post_receives_start();
+    incoming *p = post_complete_remove();
     if (!p) return 0;
     if (p->bytes < (int64_t)sizeof h) {
         free(p);
@@ -124,14 +124,14 @@ int post_take(post_letter *letter) {
     return 1;
 }
 
-int post_unsent(void) {
+int post_is_sending(void) {
     return outbox_is_sending(&sending);
 }
 
-void post_join(void) {
+void post_barrier_start(void) {
     has_joined = mpi_get()->ibarrier(channel, &join_request) == 0;
 }
 
-int post_all_joined(void) {
+int post_barrier_is_done(void) {
     return !has_joined || mpi_request_is_done(&join_request);
 }

@@ -29,20 +29,22 @@ typedef struct post_letter {
     size_t bytes;
 } post_letter;
 
-/* Sets the communicator, which has so many ranks and no other use. */
-void post_open(mpixla_handle comm, int ranks);
+/* Sets the communicator for letters, which has so many ranks and no other use. */
+void post_channel_set(mpixla_handle comm, int ranks);
 
 /* Sends a letter with a copy of the data. Without memory, or if MPI fails, the letter is lost. */
 void post_send(int to, post_kind kind, int64_t number, const void *data, size_t bytes);
 
-/* Receives the next letter that has arrived. Returns whether there was one. */
-int post_take(post_letter *letter);
+/* Receives the next letter that has arrived. Returns whether there was one. The caller frees its `memory`. */
+int post_receive(post_letter *letter);
 
-/* Returns whether letters are still being sent. */
-int post_unsent(void);
+/* Returns whether MPI still sends some letters. */
+int post_is_sending(void);
 
-/* post_join starts a barrier (this rank has no more questions); post_all_joined returns whether all ranks have. */
-void post_join(void);
-int post_all_joined(void);
+/* Starts a barrier, by which this rank tells that it has no more questions. */
+void post_barrier_start(void);
+
+/* Returns whether all ranks have started the barrier, or this one has not. */
+int post_barrier_is_done(void);
 
 #endif

@@ -18,9 +18,9 @@
 /* The report shows at most so many of each: that of a thousand ranks is no longer than that of some dozens. */
 enum { LINES_SHOWN = 16, PYTHON_LINES_SHOWN = 24, ABSENCES_SHOWN = 16, STEPS_SHOWN = 12, RANKS_SHOWN = 32 };
 
-/* How a rank stands to a call of another rank that needs it: it is in that call or has made it (COMES), it is in or has
- * made another call in its place (DIFFERS), or none of these (MISSING). */
-typedef enum standing { COMES, DIFFERS, MISSING } standing;
+/* How a rank stands to a call of another rank that needs it: it is in that call or has made it (ARRIVED), it is in or
+ * has made another call in its place (DIFFERS), or none of these (MISSING). */
+typedef enum arrival { ARRIVED, DIFFERS, MISSING } arrival;
 
 /* Returns whether the number is a rank of MPI_COMM_WORLD: a number that another process has sent may be any. */
 static int report_rank_exists(const report_ranks *ranks, int64_t rank) {
@@ -32,7 +32,8 @@ static int report_tags_match(int64_t sent, int64_t wanted) {
     return wanted == MPIXLA_ANY_TAG || wanted == sent;
 }
 
-/* Returns whether a call of `other` has the other end of this message of a call of `rank`. */
+/* Returns whether a call of `other` is the counterpart of this message of a call of `rank`: the receive of a send, or
+ * the send of a receive. */
 static int report_message_is_matched(const state *other, const state_call *c, const state_peer *p, int64_t rank) {
     for (int64_t i = 0; i < other->call_count; i++) {
         const state_call *k = &other->calls[i];
@@ -79,32 +80,34 @@ static const state_call *report_counterpart_find(const state *s, const state_cal
     return NULL;
 }
 
-/* Returns the last such call that a rank has made; NULL if there is none, or the rank has forgotten it. */
+/* Returns the record of a past call that a rank has made with the number and communicator of collective call `c`; NULL
+ * if there is none, or the rank has forgotten it. */
 static const state_past *report_past_call_find(const state *s, const state_call *c) {
     for (int64_t i = 0; i < s->past_count; i++)
         if (s->past[i].comm == c->comm && s->past[i].sequence == c->sequence) return &s->past[i];
     return NULL;
 }
 
-/* Returns how a rank stands to collective call `c` of another rank. */
-static standing report_collective_compare(const state *other, const state_call *c) {
+/* Returns whether a rank has arrived at collective call `c` of another rank, has made a different call in its place, or
+ * is missing. */
+static arrival report_arrival_find(const state *other, const state_call *c) {
     const state_call *k = report_counterpart_find(other, c);
-    if (k) return report_calls_differ(c, k) ? DIFFERS : k->pauses ? MISSING : COMES;
+    if (k) return report_calls_differ(c, k) ? DIFFERS : k->pauses ? MISSING : ARRIVED;
     const state_past *past = report_past_call_find(other, c);
-    if (past) return past->op != (int64_t)hash_text(c->op) ? DIFFERS : COMES;
+    if (past) return past->op != (int64_t)hash_text(c->op) ? DIFFERS : ARRIVED;
     for (int64_t i = 0; i < other->comm_count; i++)
-        if (other->comms[i].comm == c->comm && other->comms[i].calls > c->sequence) return COMES;
+        if (other->comms[i].comm == c->comm && other->comms[i].calls > c->sequence) return ARRIVED;
     return MISSING;
 }
 
-/* Sets `lacks` for the ranks that a collective call needs. Returns how many it lacks. */
+/* Sets `lacks` for the ranks that a collective call needs. Returns how many of them have not arrived. */
 static int64_t report_collective_find_missing(const report_ranks *ranks, const state_call *c, int *lacks) {
     int64_t found = 0;
     for (int64_t i = 0; i < c->needs; i++) {
         int64_t other = c->needed[i];
         if (!report_rank_exists(ranks, other)) continue;
-        lacks[other] = (int)report_collective_compare(&ranks->all[other], c);
-        found += lacks[other] != COMES;
+        lacks[other] = (int)report_arrival_find(&ranks->all[other], c);
+        found += lacks[other] != ARRIVED;
     }
     return found;
 }
@@ -112,10 +115,10 @@ static int64_t report_collective_find_missing(const report_ranks *ranks, const s
 /* Bytes: every MPI sends a message of so many before its receive is posted. */
 enum { SENT_AT_ONCE = 1024 };
 
-/* Sets `lacks`, by rank, for a call of `rank`. Returns how many ranks it lacks. */
+/* Sets `lacks`, the arrival of each rank, for a call of `rank`. Returns how many ranks have not arrived. */
 static int64_t report_call_find_missing(const report_ranks *ranks, int64_t rank, const state_call *c, int *lacks) {
     int64_t found = 0;
-    for (int64_t i = 0; i < ranks->n; i++) lacks[i] = COMES;
+    for (int64_t i = 0; i < ranks->n; i++) lacks[i] = ARRIVED;
     if (c->collective) return report_collective_find_missing(ranks, c, lacks);
     /* A call that sends without waiting, and receives, waits for the message that it receives. */
     for (int receives = 1; receives >= 0 && (found == 0 || c->bytes > SENT_AT_ONCE); receives--)
@@ -125,7 +128,7 @@ static int64_t report_call_find_missing(const report_ranks *ranks, int64_t rank,
     return found;
 }
 
-/* Returns the call in which a rank has waited longest for others, with the ranks that it lacks in `lacks`; NULL if the
+/* Returns the call in which a rank has waited longest for others, with the arrival of each rank in `lacks`; NULL if the
  * rank waits for none. */
 static const state_call *report_waiting_call_find(const report_ranks *ranks, int64_t rank, int *lacks) {
     const state *s = &ranks->all[rank];
@@ -155,7 +158,7 @@ static int report_call_is_from_any(const state_call *c) {
  * has come and gone, while another message waits. */
 static int report_peers_are_uncertain(const report_ranks *ranks, const state_call *c, const int *lacks) {
     int64_t lacking = 0;
-    for (int64_t i = 0; i < ranks->n; i++) lacking += lacks[i] != COMES;
+    for (int64_t i = 0; i < ranks->n; i++) lacking += lacks[i] != ARRIVED;
     return !c->collective && lacking > 1 && !report_call_is_from_any(c);
 }
 
@@ -174,7 +177,8 @@ static int report_rank_has_other_threads(const state *s, const state_call *c) {
     return s->threads != c->is_front_end;
 }
 
-/* Returns whether the rank may have made collective call `c`, on a communicator that may be the same one. */
+/* Returns whether the rank may have made collective call `c`, on a communicator that may be the same one under another
+ * number. */
 static int report_rank_may_have_arrived(const state *other, const state_call *c) {
     for (int64_t i = 0; c->collective && i < other->comm_count; i++) {
         const state_comm *of = &other->comms[i];
@@ -183,7 +187,7 @@ static int report_rank_may_have_arrived(const state *other, const state_call *c)
     return 0;
 }
 
-/* Returns whether it is certain that a rank which this call lacks has not come to it. A communicator is listed from its
+/* Returns whether it is certain that a rank which call `c` lacks has not come to it. A communicator is listed from its
  * first use on, so one that is not in a complete list was not used. A message, which no rank counts, has had the time
  * to arrive. */
 static int report_rank_is_absent(const state *other, const state_call *c) {
@@ -209,8 +213,8 @@ int report_is_in_vain(const report_ranks *ranks, int64_t rank) {
     return c->collective || (gone == lacking && !report_call_has_foreign_rank(ranks, c));
 }
 
-/* Returns the call in which a rank waits and does nothing else, with the ranks that it lacks in ranks->room; NULL if
- * it may still do something. */
+/* Returns the call in which a rank waits, if the rank can make no other call meanwhile, with the arrivals in
+ * ranks->room; else NULL. */
 static const state_call *report_only_call_find(const report_ranks *ranks, int64_t rank) {
     const state *s = &ranks->all[rank];
     const state_call *c = report_waiting_call_find(ranks, rank, ranks->room);
@@ -230,14 +234,14 @@ static int64_t report_absent_rank_find(const report_ranks *ranks, const state_ca
     return found;
 }
 
-/* Returns the hash `number` with a call of `rank` added. */
+/* Returns the hash `number` combined with a call of `rank`. */
 static uint64_t report_call_hash(uint64_t number, int64_t rank, const state_call *c) {
     number = hash_combine(number, (uint64_t)rank);
     return hash_combine(hash_combine(number, (uint64_t)c->thread), (uint64_t)c->number);
 }
 
-/* Returns the hash of the cycle through this rank, the same for each rank of the cycle; 0 if one of these may make
- * another call. */
+/* Returns the hash of the cycle of waiting ranks through rank `begin`, the same for each rank of the cycle; 0 if one of
+ * these may make another call. */
 static uint64_t report_cycle_hash(const report_ranks *ranks, int64_t begin) {
     int64_t lowest = begin, rank = begin;
     uint64_t number = 1;
@@ -256,7 +260,7 @@ static uint64_t report_cycle_hash(const report_ranks *ranks, int64_t begin) {
     return number;
 }
 
-uint64_t report_deadlock(const report_ranks *ranks, int64_t rank) {
+uint64_t report_deadlock_hash(const report_ranks *ranks, int64_t rank) {
     /* After as many steps as there are ranks the path has been around a cycle, if it leads to one. */
     for (int64_t steps = 0; steps <= ranks->n; steps++) {
         const state_call *c = report_waiting_call_find(ranks, rank, ranks->room);
@@ -269,7 +273,7 @@ uint64_t report_deadlock(const report_ranks *ranks, int64_t rank) {
     return report_cycle_hash(ranks, rank);
 }
 
-int64_t report_lowest(const report_ranks *ranks, int64_t rank, int64_t milliseconds) {
+int64_t report_lowest_waiting_find(const report_ranks *ranks, int64_t rank, int64_t milliseconds) {
     int64_t lowest = 0;
     for (; lowest < rank; lowest++) {
         const state_call *c = report_waiting_call_find(ranks, lowest, ranks->room);
@@ -318,7 +322,7 @@ static int64_t report_ranks_count(const writer *w, const bool *chosen) {
     return n;
 }
 
-/* Writes "0, 2 and 5 to 9". */
+/* Writes the chosen ranks as ranges: "0, 2 and 5 to 9". */
 static void report_write_numbers(const writer *w, const bool *chosen) {
     char text[TEXT_RANGES * 64] = "";
     (void)text_add_ranks(text, sizeof text, 0, chosen, w->n);
@@ -351,7 +355,7 @@ static const char *report_lines_skip(const char *text, int64_t line) {
 
 /* Missing ranks */
 
-/* Writes why a rank that waits for no other rank does not come. */
+/* Writes the reason why a rank that waits for no other rank does not come to a call. */
 static void report_write_absence(const writer *w, const state *s) {
     const state_call *c = s->call_count > 0 ? &s->calls[0] : NULL;
     const char *where = *s->where ? s->where : "unknown process";
@@ -385,7 +389,7 @@ static int report_absences_equal(const state *a, const state *b) {
     return a->ended || (strcmp(a->python, b->python) == 0 && (a->percent >= 20) == (b->percent >= 20));
 }
 
-/* Writes the ranks in w->missing, in groups of the same reason. */
+/* Writes the ranks that the report has found missing, in groups, each with the reason. */
 static void report_write_missing(writer *w) {
     const state *all = w->ranks->all;
     int64_t n = w->n, left = report_ranks_count(w, w->missing), groups = 0;
@@ -425,7 +429,8 @@ static void report_write_counterpart(const writer *w, int64_t rank, const state_
     fprintf(w->to, "    on rank %lld: %.*s\n", (long long)rank, (int)strcspn(line, "\n"), line);
 }
 
-/* Writes the first two calls that differ, the lower rank first: the text is the same on each rank. */
+/* Writes the first two ranks whose calls differ, with both calls, the lower rank first: the text is the same on each
+ * rank. */
 static void report_write_difference(const writer *w) {
     const state_call *c = w->differing;
     int64_t a = w->differ[0], b = w->differ[1], low = a < b ? a : b, high = a < b ? b : a;
@@ -447,7 +452,7 @@ static int report_rank_shares_comm(const state *s) {
     return found;
 }
 
-/* Writes which ranks use a communicator in several threads, as the likely reason. */
+/* Writes the ranks that use a communicator in several threads, as the likely reason. */
 static void report_write_shared_comms(const writer *w) {
     for (int64_t i = 0; i < w->n; i++) w->group[i] = w->reached[i] && report_rank_shares_comm(&w->ranks->all[i]);
     if (report_ranks_count(w, w->group) == 0) return;
@@ -458,7 +463,7 @@ static void report_write_shared_comms(const writer *w) {
 
 /* Checks */
 
-/* Writes how to find the first call that differs, where calls before this one were not compared. */
+/* Writes the advice to run with --check, if calls before this one were not compared. */
 static void report_write_check_advice(const writer *w) {
     const state_call *c = w->waits;
     const check_mode mode = check_mode_get();
@@ -477,9 +482,9 @@ static void report_write_check_advice(const writer *w) {
 
 /* Cycles */
 
-/* Sets the path of a cycle: goes from the reporting rank to one that it waits for, and so on, but to none that is
- * missing, and by no call whose peers are uncertain. If all ranks on the path wait, one comes twice, where the cycle
- * closes. */
+/* Finds a cycle of ranks that wait for each other, and sets w->path, begin and end. Goes from the reporting rank to one
+ * that it waits for, and so on, but to none that is missing, and by no call whose peers are uncertain. If all ranks on
+ * the path wait, one comes twice, where the cycle closes. */
 static void report_cycle_find(writer *w) {
     const int64_t n = w->n;
     int64_t rank = w->rank;
@@ -498,7 +503,7 @@ static void report_cycle_find(writer *w) {
     }
 }
 
-/* Writes which rank of the cycle waits for which. */
+/* Writes the cycle: each rank, and the rank that it waits for. */
 static void report_write_cycle(const writer *w) {
     if (w->end - w->begin == 1) {
         fprintf(w->to, "  Rank %lld waits for itself.\n", (long long)w->path[w->begin]);
@@ -530,7 +535,7 @@ static void report_graph_traverse(writer *w) {
         if (!c) w->missing[rank] = 1;
         const int uncertain = c && report_peers_are_uncertain(w->ranks, c, w->lacks);
         for (int64_t i = 0; c && i < w->n; i++) {
-            if (w->lacks[i] == COMES) continue;
+            if (w->lacks[i] == ARRIVED) continue;
             if (w->lacks[i] == DIFFERS && !w->differing) {
                 w->differing = c;
                 w->differ[0] = rank;
@@ -557,11 +562,11 @@ static int report_ranks_are_alike(const state *a, const state *b) {
            c->pauses == k->pauses && !report_calls_differ(c, k) && strcmp(c->site, k->site) == 0;
 }
 
-/* Writes the ranks that a rank waits for. */
+/* Writes the ranks that a rank waits for: "waits for rank 3". */
 static void report_write_awaited(writer *w, int64_t rank) {
     const state_call *c = report_waiting_call_find(w->ranks, rank, w->lacks);
     if (!c) return;
-    for (int64_t i = 0; i < w->n; i++) w->group[i] = w->lacks[i] != COMES;
+    for (int64_t i = 0; i < w->n; i++) w->group[i] = w->lacks[i] != ARRIVED;
     fprintf(w->to, "    waits for %s",
             report_call_is_from_any(c)                          ? "any of "
             : report_peers_are_uncertain(w->ranks, c, w->lacks) ? "some of "
@@ -580,7 +585,7 @@ static void report_write_call(const writer *w, const state *s, const state_call 
     if (!*c->site) report_write_lines(w, s->python, "      ", PYTHON_LINES_SHOWN);
 }
 
-/* Writes what a rank does, and the numbers of the ranks that it stands for. */
+/* Writes the calls of a rank, and the numbers of the ranks that it stands for. */
 static void report_write_rank(writer *w, int64_t rank) {
     const state *s = &w->ranks->all[rank];
     for (int64_t i = 0; i < w->n; i++) w->group[i] = w->alike[i] == rank;
@@ -618,7 +623,8 @@ static void report_rank_choose(writer *w, int64_t rank) {
     w->chosen++;
 }
 
-/* Writes what each rank does. If not all can be shown: the reporting rank, the missing ranks, the cycle, the others. */
+/* Writes the calls of each rank. If not all can be shown: the reporting rank, the missing ranks, the cycle, the others.
+ */
 static void report_write_each_rank(writer *w) {
     const int64_t n = w->n;
     report_ranks_group(w);
@@ -640,7 +646,7 @@ static void report_write_each_rank(writer *w) {
 
 /* The whole */
 
-/* Writes why a rank that waits at the end of its script ends the job. */
+/* Writes the reason why a rank that waits at the end of its script ends the job. */
 static void report_write_ended(writer *w) {
     fprintf(w->to,
             "mpixla: rank %lld has come to the end of its script, and has waited there for longer than "
@@ -650,7 +656,7 @@ static void report_write_ended(writer *w) {
     report_write_missing(w);
 }
 
-/* Writes the call that waits, and its cause. */
+/* Writes the call in which the reporting rank waits, and the cause: missing ranks, differing calls, or a cycle. */
 static void report_write_waiting(writer *w) {
     const state *s = &w->ranks->all[w->rank];
     const state_call *longest = &s->calls[0];
@@ -662,7 +668,7 @@ static void report_write_waiting(writer *w) {
         fprintf(w->to, " for a rank that is at the end of its script, so the whole job ends.\n");
     else if (w->reason == REPORT_DEADLOCK)
         fprintf(w->to, " that can never end, so the whole job ends.\n");
-    else if (w->reason == REPORT_WARNING && report_deadlock(w->ranks, w->rank))
+    else if (w->reason == REPORT_WARNING && report_deadlock_hash(w->ranks, w->rank))
         fprintf(w->to,
                 ". It can never end, as it seems: if that is still so in %g s, the job ends. MPIXLA_TIMEOUT=0 turns "
                 "this off.\n",
@@ -691,6 +697,7 @@ static void report_write_waiting(writer *w) {
     report_write_check_advice(w);
 }
 
+/* Writes the whole report: its reason, and the calls of each rank. */
 static void report_write_all(writer *w) {
     if (w->ranks->all[w->rank].call_count > 0)
         report_write_waiting(w);

@@ -23,7 +23,7 @@ enum {
 
 /* The last calls of a thread */
 
-/* Describes a past call. Of a wait only its line is known: it was recorded before its request was. */
+/* Describes a past call. Of a wait only the line is known: it was recorded before its request was. */
 static void state_past_describe(const call_facts *f, char *text, size_t bytes) {
     if (f->row->request == MPIXLA_WAITS)
         snprintf(text, bytes, "%s%s%s", f->row->mpi_name, *site_text(f->site) ? ", at " : "", site_text(f->site));
@@ -31,7 +31,8 @@ static void state_past_describe(const call_facts *f, char *text, size_t bytes) {
         (void)facts_describe(f, NULL, 1, text, bytes);
 }
 
-/* Adds a line for `calls` records that are alike, of which `newest` is the first. Returns the bytes that are used. */
+/* Appends a line for `calls` records that are alike, of which `newest` is the first. Returns the bytes that are used.
+ */
 static size_t state_past_add_line(char *text, size_t used, const flight_record *newest, int64_t calls, int64_t now) {
     const call_facts *f = &newest->facts, *oldest = &newest[calls - 1].facts;
     char what[TEXT_BYTES];
@@ -65,7 +66,7 @@ static int state_past_are_alike(const call_facts *newer, const call_facts *older
 static void state_past_write(wire_writer *w, int64_t thread, int in_call) {
     flight_record records[FLIGHT_KEPT];
     int64_t past[FLIGHT_KEPT * PAST_WORDS], n = 0, now = flight_now(), line = 0;
-    int found = thread < 0 ? 0 : flight_last(thread, records), first = 0;
+    int found = thread < 0 ? 0 : flight_records_read(thread, records), first = 0;
     char text[STATE_LINES] = "";
     size_t used = 0;
     for (int i = 0; i < found; i++) {
@@ -91,7 +92,7 @@ static int64_t state_newest_thread_find(int64_t threads) {
     flight_record records[FLIGHT_KEPT];
     int64_t newest = -1, when = 0;
     for (int64_t i = 0; i < threads; i++)
-        if (flight_last(i, records) > 0 && (newest < 0 || records[0].when > when)) {
+        if (flight_records_read(i, records) > 0 && (newest < 0 || records[0].when > when)) {
             newest = i;
             when = records[0].when;
         }
@@ -131,7 +132,7 @@ static int64_t state_needed_add(int64_t *list, int64_t n, const comm_entry *c, i
 }
 
 /* Writes the ranks that a call needs: the neighbours of an exchange, else all other members. A call that is compared
- * needs all, and so does a message from any source. */
+ * needs all ranks, and so does a message from any source. */
 static void state_needed_write(wire_writer *w, const call_facts *f) {
     const comm_entry *c = f->communicator;
     if (facts_have_neighbours(f) && !check_is_due(f)) {
@@ -148,7 +149,7 @@ static void state_needed_write(wire_writer *w, const call_facts *f) {
         if (i != c->rank) wire_write(w, comm_world_rank(c, i));
 }
 
-/* Writes the call that a thread is in. */
+/* Writes the call that a thread is in, with its ranks and messages. */
 static void state_call_write(wire_writer *w, const flight_view *view, int64_t thread, flight_moment moment) {
     const call_facts *f = view->waits ? &view->started : &view->facts;
     const dtype_entry *type = facts_type(f);
@@ -184,7 +185,7 @@ static void state_calls_write(wire_writer *w, int64_t threads) {
     int64_t chosen[STATE_CALLS], n = 0;
     for (int64_t i = 0; i < threads; i++) {
         int64_t at = n, waited = flight_clock_of(i)->waited_ns;
-        if (!flight_moment_of(i).in_call) continue;
+        if (!flight_moment_read(i).in_call) continue;
         while (at > 0 && flight_clock_of(chosen[at - 1])->waited_ns < waited) at--;
         if (at == STATE_CALLS) continue;
         if (n < STATE_CALLS) n++;
@@ -193,7 +194,7 @@ static void state_calls_write(wire_writer *w, int64_t threads) {
     }
     for (int64_t i = 0; i < n; i++) {
         flight_view view;
-        if (flight_see(chosen[i], &view)) state_call_write(w, &view, chosen[i], flight_moment_of(chosen[i]));
+        if (flight_view_read(chosen[i], &view)) state_call_write(w, &view, chosen[i], flight_moment_read(chosen[i]));
     }
     wire_write(w, -1);
 }
@@ -229,7 +230,7 @@ void state_write(wire_writer *w, const state_facts *facts) {
     wire_write_list(w, facts->lost, facts->lost_count);
     state_comms_write(w);
     state_calls_write(w, threads);
-    state_past_write(w, newest, newest >= 0 && flight_moment_of(newest).in_call);
+    state_past_write(w, newest, newest >= 0 && flight_moment_read(newest).in_call);
 }
 
 /* Reading */
@@ -241,7 +242,7 @@ static const void *state_records_read(wire_reader *r, int64_t words, int64_t *n)
     return list;
 }
 
-/* Reads what state_call_write has written after the milliseconds. */
+/* Reads the call that state_call_write has written, after its milliseconds. */
 static void state_call_read(state_call *c, wire_reader *r, int64_t milliseconds) {
     c->milliseconds = milliseconds;
     c->number = wire_read(r);

@@ -105,7 +105,8 @@ static void timeline_records_close(timeline *t) {
     if (used < CLOSED) t->last = used < t->room ? used : t->room;
 }
 
-/* Ends the trace, with the reason in the file and on standard error. The caller holds the lock. */
+/* Ends the trace of this process for the reason that is given (printf's format), in the file and on standard error. The
+ * caller holds the lock. */
 __attribute__((format(printf, 2, 3))) static void timeline_stop(timeline *t, const char *format, ...) {
     va_list arguments;
     if (*t->header->stopped) return;
@@ -125,8 +126,8 @@ static int timeline_record_is_final(const timeline_record *r) {
            (kind != TIMELINE_CALL || atomic_load_explicit(&r->of.call.state, memory_order_acquire) != TIMELINE_OPEN);
 }
 
-/* Writes the open records, and keeps those that are not final yet. It looks whether a record is final before it copies
- * the record, so that the copy is final, too. The caller holds the lock. Returns 0, or errno. */
+/* Writes again the records that were open, and keeps those that are not final yet. It looks whether a record is final
+ * before it copies the record, so that the copy is final, too. The caller holds the lock. Returns 0, or errno. */
 static int timeline_open_records_write(timeline *t) {
     size_t kept = 0;
     int failed = 0;
@@ -140,8 +141,8 @@ static int timeline_open_records_write(timeline *t) {
     return failed;
 }
 
-/* Writes records that are not in the file; more open ones than `open` has room for wait until the next time. The caller
- * holds the lock. Returns 0, or errno. */
+/* Writes the records that are not in the file; more open ones than `open` has room for wait until the next time. The
+ * caller holds the lock. Returns 0, or errno. */
 static int timeline_new_records_write(timeline *t) {
     const size_t from = t->written, used = atomic_load(&t->used);
     size_t to = from;
@@ -205,7 +206,7 @@ static void *timeline_thread_run(void *nothing) {
     return nothing;
 }
 
-/* Ends the trace, as there is no room for another record. */
+/* Ends the trace, as the file has reached its limit. */
 static void timeline_stop_at_limit(timeline *t) {
     pthread_mutex_lock(&t->lock);
     if (t->file >= 0)
@@ -235,8 +236,8 @@ void timeline_add_parts(timeline *t, uint32_t kind, uint32_t number, const void 
     }
 }
 
-/* Returns the number of a key, or the free one that it can have; sets *there to the key at that number, or NULL. Number
- * 0 is never used. */
+/* Returns the number of a key, or the free one that it can have; sets `*there` to the key at that number, or NULL.
+ * Number 0 is never used. */
 static uint16_t timeline_key_find(timeline *t, const void *key, const void **there) {
     size_t i = (size_t)((uint64_t)(uintptr_t)key * UINT64_C(0x9E3779B97F4A7C15) >> 32);
     for (;; i++) {
@@ -256,7 +257,7 @@ static void timeline_stop_at_numbers(timeline *t) {
     pthread_mutex_unlock(&t->lock);
 }
 
-uint16_t timeline_number(timeline *t, const void *key, timeline_definition *define) {
+uint16_t timeline_number_of(timeline *t, const void *key, timeline_definition *define) {
     const void *there;
     uint16_t number = timeline_key_find(t, key, &there);
     if (there) return number;
@@ -274,7 +275,7 @@ uint16_t timeline_number(timeline *t, const void *key, timeline_definition *defi
     return number;
 }
 
-void timeline_show(timeline *t) {
+void timeline_file_rename(timeline *t) {
     if (atomic_load_explicit(&t->is_shown, memory_order_relaxed)) return;
     pthread_mutex_lock(&t->lock);
     if (t->file >= 0 && !atomic_exchange(&t->is_shown, 1) && rename(t->hidden, t->path) != 0)
@@ -283,8 +284,8 @@ void timeline_show(timeline *t) {
     pthread_mutex_unlock(&t->lock);
 }
 
-/* Undoes what timeline_open has done so far, and sets the error: `what` could not be done with the file, for the reason
- * in errno. Returns NULL. */
+/* Closes and frees a timeline that could not be opened, and sets the error "the trace cannot be `what`", with the
+ * reason in errno. Returns NULL. */
 static timeline *timeline_open_fail(timeline *t, const char *what) {
     int why = errno;
     if (t->file >= 0) {

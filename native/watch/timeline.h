@@ -115,9 +115,9 @@ _Static_assert(sizeof(timeline_record) == TIMELINE_RECORD_BYTES, "files have thi
 /* One file. Several threads may use it at once, and after it was closed. */
 typedef struct timeline timeline;
 
-/* Makes a file of at most `limit` bytes, with this header; NULL with error_set on failure. Until timeline_show the file
- * is hidden, as `path` with the job's name and ".new" behind, so that a process without calls does not replace an
- * earlier file. The timeline is never freed, as late calls may write to it. */
+/* Makes a file of records, of at most `limit` bytes, with this header; NULL with error_set on failure. Until
+ * timeline_file_rename the file is hidden, as `path` with the job's name and ".new" behind, so that a process without
+ * calls does not replace an earlier file. The timeline is never freed, as late calls may write to it. */
 timeline *timeline_open(const char *path, size_t limit, const timeline_header *header);
 
 /* Returns memory for a record, all zeros; NULL without room. The caller fills and publishes the record, and may still
@@ -130,16 +130,16 @@ static inline void timeline_publish(timeline_record *r, uint32_t kind) {
 /* Returns the number that records use for the object at `key`, which must never move or change; 0 without numbers: the
  * file ends. At the first use `define` adds the records that describe the object. */
 typedef void timeline_definition(timeline *t, uint32_t number, const void *key);
-uint16_t timeline_number(timeline *t, const void *key, timeline_definition *define);
+uint16_t timeline_number_of(timeline *t, const void *key, timeline_definition *define);
 
-/* Adds a text or a list of so many bytes, in parts. */
+/* Adds a text or a list of so many bytes to the file, in as many records as it takes. */
 void timeline_add_parts(timeline *t, uint32_t kind, uint32_t number, const void *bytes, size_t size);
 
-/* Writes all files up to date, at once. */
+/* Writes the new records of all timelines to their files, at once. */
 void timelines_flush(void);
 
-/* Gives the file its name, if it is still hidden. */
-void timeline_show(timeline *t);
+/* Gives the file its own name, if it is still hidden. */
+void timeline_file_rename(timeline *t);
 
 /* Writes all records and closes the file, or removes it if it is hidden; takes no more records. Returns 0, or REFUSED
  * if the file is not complete. */

@@ -33,7 +33,7 @@ static void trace_text_define(timeline *t, uint32_t number, const void *text) {
 
 /* Returns the number of a text, which must never be freed; 0 for none. */
 static uint16_t trace_text_number(timeline *t, const char *text) {
-    return text && *text ? timeline_number(t, text, trace_text_define) : 0;
+    return text && *text ? timeline_number_of(t, text, trace_text_define) : 0;
 }
 
 /* Returns the rank in MPI_COMM_WORLD of a communicator's rank, or TIMELINE_ANY or TIMELINE_NOBODY. */
@@ -43,8 +43,8 @@ static int32_t trace_world_rank(const comm_entry *c, int64_t rank) {
     return world < 0 ? TIMELINE_NOBODY : (int32_t)world; /* a rank of another world */
 }
 
-/* Adds the members of a communicator, as ranges of ranks. It adds none if they take more than MOST_NUMBERS ranges: the
- * communicator is then known by its name alone. */
+/* Adds the members of a communicator to the timeline, as ranges of ranks; none if they take more than MOST_NUMBERS
+ * ranges: the communicator is then known by its name alone. */
 static void trace_members_define(timeline *t, uint32_t number, const comm_entry *c) {
     int32_t parts[MOST_NUMBERS][3];
     int used = 0;
@@ -57,7 +57,7 @@ static void trace_members_define(timeline *t, uint32_t number, const comm_entry 
     timeline_add_parts(t, TIMELINE_MEMBERS, number, parts, (size_t)used * sizeof parts[0]);
 }
 
-/* Adds the neighbours of a communicator on one side, at most MOST_NUMBERS. */
+/* Adds the neighbours of a communicator on one side to the timeline, at most MOST_NUMBERS. */
 static void trace_neighbours_define(timeline *t, uint32_t number, uint32_t kind, const comm_entry *c,
                                     const topology_slots *s) {
     int32_t ranks[MOST_NUMBERS] = {0};
@@ -67,7 +67,7 @@ static void trace_neighbours_define(timeline *t, uint32_t number, uint32_t kind,
     timeline_add_parts(t, kind, number, ranks, used * sizeof *ranks);
 }
 
-/* Adds a communicator, with its members and neighbours. */
+/* Adds a communicator to the timeline, with its members and neighbours (timeline_definition). */
 static void trace_communicator_define(timeline *t, uint32_t number, const void *key) {
     const comm_entry *c = key;
     timeline_record *r = timeline_add(t);
@@ -101,7 +101,7 @@ static int64_t trace_items_bytes(const dtype_entry *type, int64_t items) {
     return !type || __builtin_mul_overflow(items, type->row->itemsize, &bytes) ? 0 : bytes;
 }
 
-/* Sets the root or the other ends of a message in a record. */
+/* Sets the root or the other ends of a message in the record of a call. */
 static void trace_peers_fill(timeline_call *e, const call_facts *f) {
     const comm_entry *c = f->communicator;
     if (facts_have(f, ATTRIBUTE_ROOT)) e->root = trace_world_rank(c, f->root);
@@ -115,7 +115,7 @@ static void trace_peers_fill(timeline_call *e, const call_facts *f) {
     }
 }
 
-/* Sets the bytes, items, type and reduction in a record. */
+/* Sets the bytes, items, type and reduction in the record of a call. */
 static void trace_data_fill(timeline_call *e, const call_facts *f, timeline *t) {
     int is_halo = facts_have(f, ATTRIBUTE_WIDTH);
     e->sends = is_halo ? f->border_bytes : trace_items_bytes(f->sent_type, f->sent);
@@ -127,7 +127,7 @@ static void trace_data_fill(timeline_call *e, const call_facts *f, timeline *t) 
     if (facts_have(f, ATTRIBUTE_OP)) e->reduction = trace_text_number(t, reduction_name(f->reduction));
 }
 
-/* Sets the request, and the call that started it, in a record. */
+/* Sets the request, and the call that started it, in the record of a call. */
 static void trace_request_fill(timeline_call *e, const trace_request *r, timeline *t) {
     e->request = r->number;
     e->generation = r->generation;
@@ -136,15 +136,16 @@ static void trace_request_fill(timeline_call *e, const trace_request *r, timelin
     e->started_at = trace_text_number(t, site_text(r->started->site));
 }
 
+/* Returns the category of a call: a wait, a start, a collective call or a message. */
 static uint8_t trace_category(const call_facts *f) {
     if (f->row->request == MPIXLA_WAITS) return TIMELINE_WAIT;
     if (f->row->request == MPIXLA_STARTS) return TIMELINE_START;
     return facts_are_collective(f) ? TIMELINE_COLLECTIVE : TIMELINE_MESSAGE;
 }
 
-/* Returns which ranks wait for which others in the call: by its row, but ranks that compare a call wait for each other.
- * The result has no meaning for messages and waits. */
-static uint8_t trace_meeting(const call_facts *f, int is_compared) {
+/* Returns the code of the pattern in which ranks wait for each other in the call: the pattern of its row, or each for
+ * all if the ranks compare the call. The result has no meaning for messages and waits. */
+static uint8_t trace_wait_pattern(const call_facts *f, int is_compared) {
     static const uint8_t meetings[] = {[NO_PATTERN] = TIMELINE_EACH_FOR_ALL,
                                        [ALL] = TIMELINE_EACH_FOR_ALL,
                                        [FROM_ROOT] = TIMELINE_EACH_FOR_ROOT,
@@ -155,7 +156,7 @@ static uint8_t trace_meeting(const call_facts *f, int is_compared) {
     return is_compared ? TIMELINE_EACH_FOR_ALL : meetings[f->row->pattern];
 }
 
-/* Adds the record of a call that begins. */
+/* Adds the record of a call that begins to the timeline. `request` is the call's, or NULL. */
 static void trace_call_add(trace_call *c, const call_facts *f, const trace_request *request) {
     timeline *t = c->file;
     if (!thread_number) thread_number = atomic_fetch_add(&thread_count, 1) + 1;
@@ -172,7 +173,7 @@ static void trace_call_add(trace_call *c, const call_facts *f, const trace_reque
                        .mpi = trace_text_number(t, f->row->mpi_name),
                        .site = trace_text_number(t, site_text(f->site)),
                        .category = trace_category(f),
-                       .meeting = trace_meeting(f, c->is_compared),
+                       .meeting = trace_wait_pattern(f, c->is_compared),
                        .is_reverse = f->reverse};
     if (request) trace_request_fill(&e, request, t);
     if (e.category != TIMELINE_WAIT) {
@@ -180,13 +181,13 @@ static void trace_call_add(trace_call *c, const call_facts *f, const trace_reque
         trace_data_fill(&e, f, t);
     }
     if (facts_have_neighbours(f)) e.neighbours = f->back ? TIMELINE_DESTS : TIMELINE_SOURCES;
-    uint16_t communicator = timeline_number(t, f->communicator, trace_communicator_define);
+    uint16_t communicator = timeline_number_of(t, f->communicator, trace_communicator_define);
     timeline_record *r = timeline_add(t);
     if (!r) return;
     r->number = communicator;
     memcpy(&r->of.call, &e, sizeof e);
     timeline_publish(r, TIMELINE_CALL);
-    timeline_show(t);
+    timeline_file_rename(t);
     c->entry = &r->of.call;
     c->communicator = f->communicator;
 }
@@ -201,14 +202,14 @@ void trace_start(trace_call *c, const call_facts *f, int on_a_gpu, int is_compar
     if (f->row->request == MPIXLA_COMPLETES) trace_call_add(c, f, NULL);
 }
 
-void trace_request_known(trace_call *c, const call_facts *f, const trace_request *r) {
+void trace_request_set(trace_call *c, const call_facts *f, const trace_request *r) {
     if (c->file && f->row->request != MPIXLA_COMPLETES) trace_call_add(c, f, r);
 }
 
 void trace_end(const trace_call *c, const char *transport, int failed) {
     if (!c->entry) return;
     if (atomic_load(&c->communicator->agreed))
-        (void)timeline_number(c->file, &c->communicator->agreed, trace_agreed_define);
+        (void)timeline_number_of(c->file, &c->communicator->agreed, trace_agreed_define);
     if (c->on_a_gpu) c->entry->gpu = pause_total() - c->waited;
     c->entry->transport = trace_text_number(c->file, transport);
     c->entry->took = mpixla_trace_now() - c->began;
@@ -217,6 +218,7 @@ void trace_end(const trace_call *c, const char *transport, int failed) {
 
 /* Files */
 
+/* Begins the timeline of this process, in a file of the facts' directory. Returns 0 or REFUSED. */
 int mpixla_trace_start(const mpixla_trace_facts *facts) {
     char path[PATH_BYTES];
     if (!mpi_get()) return error_set("mpixla_start has not been called");
@@ -244,6 +246,7 @@ int mpixla_trace_start(const mpixla_trace_facts *facts) {
     return 0;
 }
 
+/* Records a measurement of this process's clock against that of rank 0. Returns 0 or REFUSED. */
 int mpixla_trace_clock(int64_t when, int64_t ahead, int64_t round_trip) {
     timeline *t = atomic_load(&current_timeline);
     timeline_record *r = t ? timeline_add(t) : NULL;

@@ -19,7 +19,7 @@ typedef struct trace_call {
     int is_compared;
 } trace_call;
 
-/* Records the begin of a call, before anything that may wait; called while FEATURE_TRACE is on (base/feature.h).
+/* Begins to record a call, before anything that may wait; called while FEATURE_TRACE is on (base/feature.h).
  * `on_a_gpu`: its arrays are in a GPU's memory. `is_compared`: the ranks compare it first (check/check.h). */
 void trace_start(trace_call *c, const call_facts *f, int on_a_gpu, int is_compared);
 
@@ -29,11 +29,12 @@ typedef struct trace_request {
     const call_facts *started; /* the call that started the one that is waited for; else NULL */
 } trace_request;
 
-/* Records the request of a call that starts or waits for one, before the call is made. The records of other calls are
- * complete when they begin. */
-void trace_request_known(trace_call *c, const call_facts *f, const trace_request *r);
+/* Records a call that starts a request or waits for one, once the request is known, before the call is made. The
+ * records of other calls are complete when they begin. */
+void trace_request_set(trace_call *c, const call_facts *f, const trace_request *r);
 
-/* Records the end of a call. `transport` is the name of the route if the arrays are in a GPU's memory, else NULL. */
+/* Records the end of a call, and whether it failed. `transport` is the name of the route if the arrays are in a GPU's
+ * memory, else NULL. */
 void trace_end(const trace_call *c, const char *transport, int failed);
 
 #endif

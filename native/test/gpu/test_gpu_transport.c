@@ -27,7 +27,7 @@ static int noted;
 static int64_t items_watched(void) {
     flight_view view;
     for (int64_t i = 0; i < flight_threads(); i++)
-        if (flight_see(i, &view)) return view.facts.items;
+        if (flight_view_read(i, &view)) return view.facts.items;
     return -1;
 }
 
