@@ -152,14 +152,14 @@ static ffi_error *execute_call(const ffi_call_frame *call, prepared *p, const op
     const route *r = f.route; /* NULL: not chosen yet */
     if (code == 0 && is_new) prepared_publish(p, &f);
     if (code == 0 && r->begin) code = r->begin(&f);
-    if (code == 0 && takes_request) code = request_take(&f);
+    if (code == 0 && takes_request) code = request_attach(&f);
     if (code == 0 && f.started) flight_started_set(&here, f.started);
     if (code == 0 && on) code = execute_watch_run(&w, &f);
     if (code == 0) {
         made = 1;
         code = execute_call_make(&f, o, r);
         if (on & FEATURE_LOG) log_end(&w.line, &f.facts, mpi_error_class(code));
-        if (o->row.request == MPIXLA_STARTS) request_settle(&f, code);
+        if (o->row.request == MPIXLA_STARTS) request_finish(&f, code);
     }
     if (on) code = execute_watch_end(&w, &f, made, code);
     if (code == 0) code = execute_arrival_check(&f);
@@ -170,7 +170,7 @@ static ffi_error *execute_call(const ffi_call_frame *call, prepared *p, const op
     ffi_error *error = code == 0         ? NULL
                        : code == REFUSED ? execute_refusal_make(call, f.facts.site)
                                          : execute_mpi_error_make(call, &f, code);
-    if (o->row.request == MPIXLA_WAITS) request_settle(&f, code); /* the error has said what the request was */
+    if (o->row.request == MPIXLA_WAITS) request_finish(&f, code); /* the error has said what the request was */
     return error;
 }
 

@@ -21,7 +21,7 @@ typedef struct route {
 
     /* Returns whether the route can make the call: the same on all ranks of a collective call, without communication.
      * NULL: it always can. */
-    int (*can)(const frame *f, const operation *o);
+    int (*can_make)(const frame *f, const operation *o);
 
     /* Brings arrays to where the operation reads them. For a failure of this rank alone, of memory or a GPU's driver,
      * it returns facts_fail (facts.h), since other ranks may wait. NULL: there is nothing to do. */

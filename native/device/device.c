@@ -22,7 +22,8 @@ static int device_stream_get(const ffi_call_frame *call, driver_stream *stream) 
     return 0;
 }
 
-/* Pushes the context of the stream on the thread's stack: XLA does not promise that it is current. */
+/* Pushes the context of the stream on the thread's stack, since XLA does not promise that it is current. Returns 0 or
+ * REFUSED. */
 static int device_enter_cuda(device *d) {
     driver_context context = NULL;
     if (DRIVER_CALL(d->driver, stream_context, d->stream, &context)) return REFUSED;

@@ -18,10 +18,10 @@ typedef struct device {
  * device_leave must not be called. */
 int device_enter(device *d, const ffi_call_frame *call);
 
-/* Makes the previous device of the thread current again. */
+/* Makes the device current again that was so before device_enter. */
 void device_leave(const device *d);
 
-/* Waits until the stream has done all that was put on it. Returns 0 or REFUSED. */
+/* Waits until the stream has done all its work. Returns 0 or REFUSED. */
 int device_wait(const device *d);
 
 /* Waits until the stream has reached the event. Returns 0 or REFUSED. */
@@ -44,7 +44,7 @@ typedef struct device_lines {
 /* Puts a copy of lines on the stream. At least one of the two is in the GPU's memory. Returns 0 or REFUSED. */
 int device_copy_lines(const device *d, device_lines to, device_lines from, int64_t number, int64_t size);
 
-/* Put a fill with zeros on the stream. Return 0 or REFUSED. */
+/* Puts a fill of lines with zeros on the stream. Returns 0 or REFUSED. */
 int device_clear_lines(const device *d, device_lines lines, int64_t number, int64_t size);
 int device_clear(const device *d, void *memory, int64_t bytes);
 

@@ -55,8 +55,8 @@ static const driver *driver_bind(driver_platform p, void *library, const char *f
                       found.platform_name, file, missing);
 }
 
-/* Loads the driver. Tries libraries that are in the process already first: JAX has loaded the one of its platform, if
- * it has loaded any yet. */
+/* Loads the driver of GPUs (for loader_get). Tries libraries that are in the process already first: JAX has loaded the
+ * one of its platform, if it has loaded any yet. */
 static const void *driver_find(int number) {
     char tried[512] = "";
     (void)number;
@@ -82,6 +82,7 @@ int mpixla_gpu_is_possible(void) {
     return driver_get() != NULL;
 }
 
+/* Returns the number of this machine's GPUs of a platform, "CUDA" or "ROCm"; 0 if it has no driver. */
 int mpixla_gpu_count(const char *platform) {
     int count = 0;
     const driver *d = driver_get();

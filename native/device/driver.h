@@ -76,7 +76,8 @@ typedef struct driver {
  * lacks a function. */
 const driver *driver_get(void);
 
-/* Returns 0 if `code`, the result of a function (DRIVER_FUNCTION_...), is 0, else REFUSED. */
+/* Returns 0 if `code`, the result of a function (DRIVER_FUNCTION_...), is 0; else REFUSED, with the driver's name and
+ * text of the error. */
 int driver_check(const driver *d, int function, int code);
 
 /* Calls a function of the driver. Returns 0 or REFUSED. */

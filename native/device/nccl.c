@@ -27,8 +27,8 @@ void mpixla_nccl_file_add(const char *file) {
     loader_add(&the_nccl, file);
 }
 
-/* Loads the library and looks up its functions. Returns 0 or REFUSED. Takes the file that the user names; else the one
- * that XLA has loaded, which should be the only one of the process; else the one of the Python package, or of the
+/* Loads NCCL's library and looks up its functions. Returns 0 or REFUSED. Takes the file that the user names; else the
+ * one that XLA has loaded, which should be the only one of the process; else the one of the Python package, or of the
  * system. */
 static int nccl_bind(nccl *n, driver_platform p) {
     const char *what = libraries[p].name, *variable = libraries[p].variable;
@@ -54,8 +54,8 @@ const nccl *nccl_get(driver_platform platform) {
     return loader_get(&the_nccl, nccl_find, (int)platform);
 }
 
-/* Sets the error of a failed call. Returns REFUSED. */
-static int nccl_fail(const nccl *n, const char *what, nccl_comm comm, int code) {
+/* Sets the error of a failed call: `what`, its code, and NCCL's text. Returns REFUSED. */
+static int nccl_error_set(const nccl *n, const char *what, nccl_comm comm, int code) {
     const char *text = n->error_text(code), *more = n->last_error(comm);
     return error_set("%s error code %d, %s%s%s", what, code, text ? text : "unknown", more && *more ? ": " : "",
                      more ? more : "");
@@ -70,12 +70,13 @@ int nccl_check(const nccl *n, int function, nccl_comm comm, int code) {
             "NCCL_COMM_BLOCKING, or set it to 1",
             functions[function].name);
     snprintf(what, sizeof what, "%s returned", functions[function].name);
-    return nccl_fail(n, what, comm, code);
+    return nccl_error_set(n, what, comm, code);
 }
 
 int nccl_check_earlier(const nccl *n, nccl_comm comm, int code) {
     if (code == 0 || code == NCCL_IN_PROGRESS) return 0;
-    return nccl_fail(n, "an earlier call through NCCL has failed since, so start the job again: NCCL's", comm, code);
+    return nccl_error_set(n, "an earlier call through NCCL has failed since, so start the job again: NCCL's", comm,
+                          code);
 }
 
 int nccl_comm_make(const nccl *n, nccl_comm *comm, int size, nccl_id id, int rank) {
@@ -91,6 +92,7 @@ int nccl_group_start(const nccl *n, nccl_comm comm) {
     return nccl_check(n, NCCL_FUNCTION_group_start, comm, n->group_start());
 }
 
+/* Ends a group of messages; returns REFUSED if that fails, or, with `failed`, for the failure before. */
 int nccl_group_end(const nccl *n, nccl_comm comm, int failed) {
     char why[ERROR_BYTES];
     snprintf(why, sizeof why, "%s", error_get());

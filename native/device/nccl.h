@@ -57,15 +57,16 @@ enum {
 /* Returns NCCL for GPUs of this platform, or NULL with error_set, which says which file failed. */
 const nccl *nccl_get(driver_platform platform);
 
-/* Returns 0 if `code`, the result of a function (NCCL_FUNCTION_...), is 0, else REFUSED. */
+/* Returns 0 if `code`, the result of a function (NCCL_FUNCTION_...), is 0; else REFUSED, with NCCL's text of the error.
+ */
 int nccl_check(const nccl *n, int function, nccl_comm comm, int code);
 
 /* Returns REFUSED if `code` is a failure that NCCL found after a call had returned, else 0. NCCL_IN_PROGRESS is no
  * failure. */
 int nccl_check_earlier(const nccl *n, nccl_comm comm, int code);
 
-/* Makes a communicator. Returns 0; or REFUSED, also for a nonblocking communicator: then the caller aborts `*comm`
- * unless it is NULL. */
+/* Makes NCCL's communicator of `size` ranks that have the same id. Returns 0; or REFUSED, also for a nonblocking
+ * communicator: then the caller aborts `*comm` unless it is NULL. */
 int nccl_comm_make(const nccl *n, nccl_comm *comm, int size, nccl_id id, int rank);
 
 /* Start and end a group of messages that go at once. Return 0 or REFUSED. `failed`: a message of the group has failed.

@@ -28,7 +28,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const char *const kind_names[POOL_KINDS] = {
     [POOL_PINNED] = "pinned memory of the host", [POOL_DEVICE] = "memory of the GPU", [POOL_HOST] = "memory"};
 
-/* Returns the class of a size. */
+/* Returns the size class of so many bytes: the exponent of the next power of two; LARGE for all above. */
 static int pool_size_class(int64_t bytes) {
     int size_class = SMALLEST;
     while (size_class < LARGE && (INT64_C(1) << size_class) < bytes) size_class++;
@@ -103,7 +103,6 @@ static pool_block *pool_block_make(const device *d, pool_kind kind, int64_t byte
     return b;
 }
 
-/* A free large block may be too small: then it is freed, and a new one made. */
 pool_block *pool_get(const device *d, pool_kind kind, int64_t bytes) {
     int waits = 0;
     pool_block *b = pool_block_take(d, kind, bytes, &waits);
@@ -113,7 +112,7 @@ pool_block *pool_get(const device *d, pool_kind kind, int64_t bytes) {
     return failed ? NULL : pool_block_make(d, kind, pool_size_round_up(bytes));
 }
 
-/* Puts a block into its queue. Returns whether the block is kept. */
+/* Puts a block into the queue of its size class. Returns whether the block is kept. */
 static int pool_block_keep(pool_block *b) {
     int size_class = pool_size_class(b->bytes);
     pool_queue *q = &free_blocks[b->kind][size_class];
@@ -130,7 +129,6 @@ static int pool_block_keep(pool_block *b) {
     return is_kept;
 }
 
-/* A block that is not kept, or whose event cannot be recorded, is freed once the stream is done. */
 void pool_give_back(const device *d, pool_block *b) {
     if (!b) return;
     int is_recorded = !d || d->driver->event_record(b->released, d->stream) == 0;

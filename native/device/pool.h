@@ -19,11 +19,12 @@ typedef struct pool_block {
 } pool_block;
 
 /* Returns a block of at least `bytes` bytes, which the caller gives back; NULL with error_set on failure. The device is
- * NULL for POOL_HOST, here and in pool_give_back. */
+ * NULL for POOL_HOST, here and in pool_give_back. A free large block may be too small: then it is freed, and a new one
+ * made. */
 pool_block *pool_get(const device *d, pool_kind kind, int64_t bytes);
 
-/* Gives a block back: another call may get it once the stream has done all that was put on it so far. NULL is ignored.
- */
+/* Gives a block back: another call may get it once the stream has done all work that was put on it so far. NULL is
+ * ignored. A block that is not kept, or whose event cannot be recorded, is freed once the stream is done. */
 void pool_give_back(const device *d, pool_block *b);
 
 #endif

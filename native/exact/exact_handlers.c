@@ -37,7 +37,7 @@ static int exact_array_read(helper_array *a, const ffi_buffers *given, int64_t i
     return a->buffer->rank > 0 ? 0 : error_set("array %lld of an exact sum has no axes", (long long)i);
 }
 
-/* Reads the call. Returns 0 or REFUSED. */
+/* Reads and checks the operands and the result of exact_add. Returns 0 or REFUSED. */
 static int exact_add_read(exact_lines *r, const ffi_call_frame *call) {
     helper_array result, array;
     if (call->args.size < 1 || call->args.size > ARRAYS || call->rets.size != 1)
@@ -58,7 +58,7 @@ static int exact_add_read(exact_lines *r, const ffi_call_frame *call) {
     return error_set("an exact sum gives %d int64 for each line", r->words);
 }
 
-/* Adds n numbers, or products, to an accumulator. */
+/* Adds n numbers, or n products of numbers, to an accumulator. */
 static void exact_add_numbers(exact_sum *s, const exact_lines *r, const char *x, const char *y, int64_t n) {
     if (r->n == 1 && r->dtype == FFI_F32)
         exact_add_f32(s, (const float *)(const void *)x, n);
@@ -70,12 +70,12 @@ static void exact_add_numbers(exact_sum *s, const exact_lines *r, const char *x,
         exact_add_products_f64(s, (const double *)(const void *)x, (const double *)(const void *)y, n);
 }
 
-/* Sums all lines, of arrays in the host's memory. */
+/* Sums all lines of arrays in the host's memory. */
 static void exact_add_on_host(const exact_lines *r) {
     int64_t bytes = r->line * exact_itemsize(r->dtype);
     const char *x = r->data[0], *y = r->data[1]; /* NULL without items; y also with one array */
     exact_environment e;
-    exact_enter(&e);
+    exact_environment_set(&e);
     for (int64_t i = 0; i < r->lines; i++) {
         exact_sum s = exact_begin(exact_kind_of_words(r->words), (int64_t *)(void *)r->result + i * r->words);
         if (x && r->line > 0) exact_add_numbers(&s, r, x, y, r->line);
@@ -83,10 +83,11 @@ static void exact_add_on_host(const exact_lines *r) {
         if (x) x += bytes;
         if (y) y += bytes;
     }
-    exact_leave(&e);
+    exact_environment_restore(&e);
 }
 
-/* Copies n numbers of each array, from number `at` on, to pinned memory, and waits. Returns 0 or REFUSED. */
+/* Copies n numbers of each array, from number `at` on, from the GPU to pinned memory, and waits. Returns 0 or REFUSED.
+ */
 static int exact_piece_fetch(const device *d, const exact_lines *r, int64_t at, int64_t n, char *pieces) {
     int64_t itemsize = exact_itemsize(r->dtype);
     for (int k = 0; k < ARRAYS && k < r->n; k++)
@@ -95,7 +96,8 @@ static int exact_piece_fetch(const device *d, const exact_lines *r, int64_t at, 
     return device_wait(d);
 }
 
-/* Adds all lines piece by piece; a line may span pieces, and a piece lines. Returns 0 or REFUSED. */
+/* Sums all lines of arrays in a GPU's memory, piece by piece; a line may span pieces, and a piece lines. Returns 0 or
+ * REFUSED. */
 static int exact_add_pieces(const device *d, const exact_lines *r, char *pieces, char *words) {
     int64_t itemsize = exact_itemsize(r->dtype), numbers = r->lines * r->line, at = 0, end = 0; /* of the piece */
     const char *x = pieces;
@@ -124,9 +126,9 @@ static int exact_add_on_device(const device *d, const exact_lines *r) {
     int failed = !pieces;
     if (!failed) {
         exact_environment e;
-        exact_enter(&e);
+        exact_environment_set(&e);
         failed = exact_add_pieces(d, r, pieces->data, words->data);
-        exact_leave(&e);
+        exact_environment_restore(&e);
     }
     failed = failed || device_copy_in(d, r->result, words->data, bytes);
     pool_give_back(d, pieces);
@@ -134,6 +136,7 @@ static int exact_add_on_device(const device *d, const exact_lines *r) {
     return failed ? REFUSED : 0;
 }
 
+/* Sums each line of an array, or the products of two arrays, into the words of an accumulator. Returns 0 or REFUSED. */
 int helper_exact_add(const ffi_call_frame *call, const device *d) {
     exact_lines r = {.n = 0};
     if (exact_add_read(&r, call)) return REFUSED;
@@ -154,7 +157,8 @@ static int exact_attribute_read(const ffi_attributes *given, int64_t i, const ch
     return 0;
 }
 
-/* Reads the call. The attribute "largest" has the bits of a float64. Returns 0 or REFUSED. */
+/* Reads and checks the operands, attributes and result of exact_round. The attribute "largest" has the bits of a
+ * float64. Returns 0 or REFUSED. */
 static int exact_round_read(exact_lines *r, exact_form *form, const ffi_call_frame *call) {
     int64_t digits = 0, largest = 0, lowest = 0;
     helper_array words, values;
@@ -179,12 +183,12 @@ static int exact_round_read(exact_lines *r, exact_form *form, const ffi_call_fra
     return 0;
 }
 
-/* Rounds all accumulators; `from` and `to` are in the host's memory. */
+/* Rounds all accumulators in `from` to numbers in `to`; both are in the host's memory. */
 static void exact_round_on_host(const exact_lines *r, const exact_form *form, const char *from, char *to) {
     int64_t words[EXACT_WORDS_MOST];
     size_t bytes = (size_t)r->words * sizeof *words;
     exact_environment e;
-    exact_enter(&e);
+    exact_environment_set(&e);
     for (int64_t i = 0; i < r->lines; i++, from += bytes) {
         memcpy(words, from, bytes);
         double value = exact_round(exact_kind_of_words(r->words), words, form);
@@ -194,7 +198,7 @@ static void exact_round_on_host(const exact_lines *r, const exact_form *form, co
         else
             memcpy(to + i * (int64_t)sizeof value, &value, sizeof value);
     }
-    exact_leave(&e);
+    exact_environment_restore(&e);
 }
 
 /* Copies the words from the GPU, rounds them on the host, and copies the numbers to the GPU. Returns 0 or REFUSED. */
@@ -212,6 +216,7 @@ static int exact_round_on_device(const device *d, const exact_lines *r, const ex
     return failed ? REFUSED : 0;
 }
 
+/* Rounds the words of each accumulator to a number. Returns 0 or REFUSED. */
 int helper_exact_round(const ffi_call_frame *call, const device *d) {
     exact_lines r = {.n = 0};
     exact_form form = {.digits = 0};

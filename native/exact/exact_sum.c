@@ -61,12 +61,13 @@ static int exact_is_negative_zero(double x) {
     return exact_bits_of(x) == SIGN;
 }
 
-/* Converts with wraparound: words that are no accumulator give a meaningless value, but no undefined behaviour. */
+/* Converts a word with wraparound: words that are no accumulator give a meaningless value, but no undefined behaviour.
+ */
 static int64_t exact_wrap(uint64_t word) {
     return (int64_t)word;
 }
 
-/* Propagates the carries: all words but the last become 0 to 2^32 - 1. */
+/* Propagates the carries of an accumulator: all words but the last become 0 to 2^32 - 1. */
 static void exact_carry(exact_sum *s) {
     for (int i = 0; i + 1 < s->n; i++) {
         int64_t high = s->words[i] >> WORD_BITS;
@@ -76,7 +77,7 @@ static void exact_carry(exact_sum *s) {
     s->room = room;
 }
 
-/* Adds mantissa * 2^exponent. */
+/* Adds +-mantissa * 2^exponent to the accumulator. */
 static void exact_bits_add(exact_sum *s, uint64_t mantissa, int exponent, int is_negative) {
     int place = exponent - s->lowest, i = place / WORD_BITS;
     exact_wide value = (exact_wide)mantissa << (place % WORD_BITS);
@@ -93,6 +94,7 @@ typedef struct exact_parts {
     int exponent, is_negative, is_special;
 } exact_parts;
 
+/* Splits a double into its mantissa, exponent and sign. */
 static exact_parts exact_parts_of(double x) {
     uint64_t bits = exact_bits_of(x), fraction = bits & (((uint64_t)1 << FRACTION) - 1);
     int exponent = (int)(bits >> FRACTION & SPECIAL);
@@ -107,7 +109,7 @@ static void exact_special_add(const exact_sum *s, double x) {
     exact_flag_set(exact_specials(s), isnan(x) ? HAS_NAN : x > 0 ? HAS_INFINITY : HAS_NEGATIVE_INFINITY);
 }
 
-/* Adds one number. */
+/* Adds one number to the accumulator. */
 static void exact_number_add(exact_sum *s, double x) {
     const exact_parts p = exact_parts_of(x);
     if (p.is_special)
@@ -116,7 +118,7 @@ static void exact_number_add(exact_sum *s, double x) {
         exact_bits_add(s, p.mantissa, p.exponent, p.is_negative);
 }
 
-/* Adds the exact product of two numbers. */
+/* Adds the exact product of two numbers to the accumulator. */
 static void exact_product_add(exact_sum *s, double x, double y) {
     const exact_parts p = exact_parts_of(x), q = exact_parts_of(y);
     int is_negative = p.is_negative ^ q.is_negative;
@@ -217,7 +219,7 @@ int exact_code_choose(int code) {
     return 0;
 }
 
-/* Adds n numbers: at most BLOCK, and a multiple of MOST_LANES. */
+/* Adds a block of n numbers to the accumulator: at most BLOCK, and a multiple of MOST_LANES. */
 static void exact_block_add(exact_sum *s, const double *x, int n) {
     const exact_code *code = exact_code_get();
     double at[MOST_CUTS], sums[MOST_CUTS + 1];
@@ -238,14 +240,14 @@ static void exact_block_add(exact_sum *s, const double *x, int n) {
 
 _Static_assert(sizeof(fenv_t) <= sizeof(exact_environment), "there is room for it");
 
-void exact_enter(exact_environment *e) {
+void exact_environment_set(exact_environment *e) {
     fenv_t environment;
     (void)fegetenv(&environment);
     memcpy(e, &environment, sizeof environment);
     (void)fesetenv(FE_DFL_ENV); /* nothing has been rounded in it */
 }
 
-void exact_leave(const exact_environment *e) {
+void exact_environment_restore(const exact_environment *e) {
     fenv_t environment;
     memcpy(&environment, e, sizeof environment);
     (void)fesetenv(&environment);
@@ -286,7 +288,8 @@ void exact_end(exact_sum *s) {
     exact_carry(s);
 }
 
-/* Sets the counters of zeros for one number. Call it while exact_zeros_are_open: mostly for the first number only. */
+/* Counts one number as -0.0 (`is_one`), or as another number. Call it while exact_zeros_are_open: mostly for the first
+ * number only. */
 static void exact_zeros_note(const exact_sum *s, int is_one) {
     *exact_zeros(s) = is_one ? 1 : (int64_t)1 << WORD_BITS;
 }
@@ -300,6 +303,7 @@ static int exact_whole_vectors(int64_t n) {
     return (int)((n + MOST_LANES - 1) / MOST_LANES * MOST_LANES);
 }
 
+/* Adds n numbers, block by block, the last one filled with zeros. */
 void exact_add_f64(exact_sum *s, const double *x, int64_t n) {
     double last[BLOCK];
     for (int64_t i = 0; i < n && exact_zeros_are_open(s); i++) exact_zeros_note(s, exact_is_negative_zero(x[i]));
@@ -322,6 +326,7 @@ static void exact_block_add_f32(exact_sum *s, const float *x, int n) {
     (void)feclearexcept(FE_INEXACT);
 }
 
+/* Adds n floats, block by block, the last one filled with zeros. */
 void exact_add_f32(exact_sum *s, const float *x, int64_t n) {
     float last[BLOCK];
     for (int64_t i = 0; i < n && exact_zeros_are_open(s); i++)
@@ -338,6 +343,7 @@ static int exact_product_is_negative_zero(double x, double y) {
     return (x == 0 || y == 0) && exact_is_negative_zero(x * y);
 }
 
+/* Adds n products: of each block the rounded products and their errors, where both are exact; else number by number. */
 void exact_add_products_f64(exact_sum *s, const double *x, const double *y, int64_t n) {
     double products[BLOCK], errors[BLOCK];
     for (int64_t i = 0; i < n && exact_zeros_are_open(s); i++)
@@ -353,7 +359,7 @@ void exact_add_products_f64(exact_sum *s, const double *x, const double *y, int6
     for (int64_t i = 0; i < n; i++) exact_product_add(s, x[i], y[i]);
 }
 
-/* The product of two floats is exact in double precision. */
+/* Adds n products of two floats each, which are exact in double precision. */
 void exact_add_products_f32(exact_sum *s, const float *x, const float *y, int64_t n) {
     double products[BLOCK];
     for (int64_t i = 0; i < n && exact_zeros_are_open(s); i++)
@@ -374,7 +380,7 @@ typedef struct exact_window {
     int exponent, is_more;
 } exact_window;
 
-/* Returns the window of a non-negative accumulator without carries. */
+/* Returns the highest three words, the window, of a non-negative accumulator without carries. */
 static exact_window exact_window_of(const exact_sum *s) {
     int top = s->n - 1;
     while (top > 0 && s->words[top] == 0) top--;
@@ -392,8 +398,8 @@ static int exact_bit_length(exact_wide value) {
     return bits;
 }
 
-/* Rounds to at most form->digits binary digits, none below 2^form->lowest. Returns the value in units of 2^*exponent.
- */
+/* Rounds a window to at most form->digits binary digits, none below 2^form->lowest. Returns the value in units of
+ * 2^*exponent. */
 static uint64_t exact_window_round(exact_window w, int *exponent, const exact_form *form) {
     int drop = exact_bit_length(w.value) - form->digits;
     if (w.exponent + drop < form->lowest) drop = form->lowest - w.exponent;

@@ -3,11 +3,11 @@
  * result is the accumulator of all numbers.
  *
  *   exact_environment e;
- *   exact_enter(&e);
+ *   exact_environment_set(&e);
  *   exact_sum s = exact_begin(EXACT_NUMBERS, words);
  *   exact_add_f64(&s, x, n);
  *   exact_end(&s);
- *   exact_leave(&e);
+ *   exact_environment_restore(&e);
  *
  * In whatever order numbers are added, and whichever instructions the processor has, the rounded value has the same
  * bits. */
@@ -31,14 +31,18 @@ typedef struct exact_sum {
     int says_rounded; /* the processor sets FE_INEXACT */
 } exact_sum;
 
-/* The floating-point environment of the calling thread before exact_enter, which exact_leave restores. Between the two
- * the thread rounds to nearest and has subnormal numbers, which XLA's threads flush to zero. exact_begin to exact_round
- * are called between the two. */
+/* A floating-point environment (fenv_t), which exact_environment_restore restores. */
 typedef struct exact_environment {
     _Alignas(16) char saved[64];
 } exact_environment;
-void exact_enter(exact_environment *e);
-void exact_leave(const exact_environment *e);
+
+/* Saves the thread's floating-point environment in `e`, and sets the default one: rounding to nearest, with subnormal
+ * numbers, which XLA's threads flush to zero. exact_begin to exact_round are called between this and
+ * exact_environment_restore. */
+void exact_environment_set(exact_environment *e);
+
+/* Restores the floating-point environment of the calling thread. */
+void exact_environment_restore(const exact_environment *e);
 
 /* Returns an empty accumulator in these words, which the caller owns: exact_words(kind) of them. */
 exact_sum exact_begin(exact_kind kind, int64_t *words);

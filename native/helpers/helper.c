@@ -31,6 +31,7 @@ static ffi_error *helper_run_on_device(const ffi_call_frame *call, helper_work *
 MPIXLA_HELPERS(HELPER)
 #undef HELPER
 
+/* Returns the table of all helpers and their handlers, with its number of rows and their size. */
 const mpixla_helper_row *mpixla_helper_table(size_t *rows, size_t *row_size) {
     static const mpixla_helper_row table[] = {
 #define HELPER(name, on_host, on_device) {#name, (mpixla_handler *)(on_host), (mpixla_handler *)(on_device)},

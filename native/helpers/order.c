@@ -6,8 +6,8 @@
 #include "helpers/helper.h"
 #include "xla/ffi.h"
 
-/* Returns whether the result, if it is an array, is in the memory of the operand: the handler copies nothing, on any
- * device. */
+/* Returns whether the result, if it is an array, is in the memory of the operand, so that the handler has nothing to
+ * copy. */
 static int order_is_in_place(const ffi_call_frame *call) {
     int64_t in = frame_buffer_next(&call->args, 0), out = frame_buffer_next(&call->rets, 0);
     if (out == call->rets.size) return 1;
@@ -16,6 +16,8 @@ static int order_is_in_place(const ffi_call_frame *call) {
     return from->data == to->data;
 }
 
+/* Turns an array into a token, or a token into an array: does no work, but refuses a result that XLA has put elsewhere.
+ */
 /* cppcheck-suppress constParameterPointer ; it is a handler */
 ffi_error *mpixla_order(ffi_call_frame *call) {
     if (ffi_query_answer(call, FFI_STAGE_EXECUTE) || order_is_in_place(call)) return NULL;

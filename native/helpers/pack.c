@@ -15,7 +15,7 @@ typedef struct pack_copier {
     int packs;            /* 0: copies out of the packed array */
 } pack_copier;
 
-/* Copies `lines` lines of `line` bytes. Returns 0 or REFUSED. */
+/* Copies `lines` lines of `line` bytes between the packed array and one of the arrays (`own`). Returns 0 or REFUSED. */
 static int pack_lines_copy(const pack_copier *c, char *packed, int64_t distance, char *own, int64_t line,
                            int64_t lines) {
     device_lines whole = {.first = packed, .distance = distance}, part = {.first = own, .distance = line};
@@ -25,7 +25,7 @@ static int pack_lines_copy(const pack_copier *c, char *packed, int64_t distance,
     return 0;
 }
 
-/* Checks the arrays, and copies them all. Returns 0 or REFUSED. */
+/* Checks the arrays, and copies all of `many` into `one`, or back. Returns 0 or REFUSED. */
 static int pack_arrays_copy(const ffi_buffers *one, const ffi_buffers *many, const pack_copier *c) {
     helper_array whole, part;
     int64_t sum = 0;

@@ -6,7 +6,7 @@
 #include "helpers/helper.h"
 #include "mpi/comm.h"
 
-/* Sets `*rank` to the rank of the attributes. Returns 0 or REFUSED. */
+/* Sets `*rank` to the rank that the attributes name. Returns 0 or REFUSED. */
 static int rank_read(const ffi_attributes *given, int64_t *rank) {
     if (given->size != 2 || !helper_attribute_is(given, 0, "comm", FFI_ATTRIBUTE_SCALAR) ||
         !helper_attribute_is(given, 1, "shift", FFI_ATTRIBUTE_ARRAY))
@@ -27,6 +27,7 @@ static int32_t *rank_result(const ffi_call_frame *call) {
     return error_null("a rank is given as one int32 without axes");
 }
 
+/* Writes this process's rank, or the rank at a shift from it, to the result. Returns 0 or REFUSED. */
 int helper_rank(const ffi_call_frame *call, const device *d) {
     int64_t rank = 0;
     int32_t *result = rank_result(call);

@@ -253,7 +253,7 @@ int local_check(const frame *f) {
 /* Returns whether a call may go through shared memory. Excludes jobs with GPUs, in which another rank may have its
  * arrays in a GPU's memory and take another route, and user-made reductions, which may depend on getting whole arrays.
  */
-int local_can(const frame *f) {
+int local_can_make(const frame *f) {
     return atomic_load_explicit(&is_on, memory_order_relaxed) && (f->facts.row->attributes & LOCAL) &&
            !(features_get() & FEATURE_GPUS) && f->size > 1 && f->size <= MOST_RANKS &&
            (!frame_has(f, ATTRIBUTE_OP) || reduction_is_predefined(f->facts.reduction));

@@ -10,7 +10,7 @@
 
 /* Returns whether a call with the host's memory may go through shared memory: its row has LOCAL, there are not too many
  * ranks, and its reduction is a predefined one. The same on all ranks. */
-int local_can(const frame *f);
+int local_can_make(const frame *f);
 
 /* Makes a collective call through the ranks' shared memory if this is faster than MPI: if the call is short or
  * combines, and its ranks share memory. Sets `*made` to whether it was made, the same on all ranks. The memory of a

@@ -24,7 +24,7 @@ static void job_exit_late(int number) {
     _exit(late_status);
 }
 
-/* Has this process exit with the status after so many seconds, by an alarm, even if its end blocks. */
+/* Makes this process exit with the status after so many seconds, by an alarm, even if its end blocks. */
 void mpixla_job_limit(int seconds, int status) {
     struct sigaction late;
     sigset_t alarms;

@@ -3,8 +3,8 @@
 #include "device/device.h"
 #include "neighbours/messages.h"
 
-/* Fills the rows of a neighbour MPIXLA_PROC_NULL with zeros. Call it after the messages: on a GPU the stream does it
- * later, and during the messages MPI uses the GPU's memory. */
+/* Fills the received rows of a neighbour MPIXLA_PROC_NULL with zeros. Call it after the messages: on a GPU the stream
+ * does it later, and during the messages MPI uses the GPU's memory. Returns 0 or REFUSED. */
 static int exchange_zeros_fill(const frame *f, int64_t at, int64_t items) {
     return device_clear(frame_array_device(f), frame_item_address(&f->recv, at), items * f->recv.dtype->row->itemsize);
 }

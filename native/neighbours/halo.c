@@ -21,7 +21,7 @@ typedef struct halo {
     int adds; /* the call is the transpose */
     pieces_place place;
     int64_t dimension, width;
-    int is_itself;            /* this rank is its own neighbour on both sides */
+    int is_own_neighbour;     /* this rank is its own neighbour on both sides */
     int64_t bytes;            /* of a message, the same for all lines */
     const dtype_entry *dtype; /* of a message; bytes if the types of the arrays differ */
     int is_sent_in_place, is_received_in_place;
@@ -41,7 +41,7 @@ typedef struct halo_lines_walk {
     int64_t buffer, array; /* the next one */
 } halo_lines_walk;
 
-/* Sets `*p` to the pieces of the lines at `at` in the next array. Returns 0 behind the last array. */
+/* Sets `*p` to the pieces of the lines from index `at` on in the next array. Returns 0 behind the last array. */
 static int halo_lines_next(const halo *h, int64_t at, halo_lines_walk *next, pieces *p) {
     const frame *f = h->f;
     next->buffer = frame_buffer_next(f->results, next->buffer);
@@ -51,8 +51,8 @@ static int halo_lines_next(const halo *h, int64_t at, halo_lines_walk *next, pie
     return 1;
 }
 
-/* Applies the action to the lines of all arrays, whose pieces follow each other in the message. Returns 0 or REFUSED.
- */
+/* Packs, unpacks, adds or clears (`act`) the lines from index `at` on of all arrays, whose pieces follow each other in
+ * the message. Returns 0 or REFUSED. */
 static int halo_lines_apply(const halo *h, int64_t at, pieces_action *act, char *message) {
     halo_lines_walk next = {0};
     int64_t packed = 0;
@@ -61,7 +61,7 @@ static int halo_lines_apply(const halo *h, int64_t at, pieces_action *act, char 
     return 0;
 }
 
-/* Returns the address of the first piece that is not empty; NULL if there is none. */
+/* Returns the address of the first piece of the lines from index `at` on that is not empty; NULL if there is none. */
 static char *halo_lines_first(const halo *h, int64_t at) {
     halo_lines_walk next = {0};
     for (pieces p; halo_lines_next(h, at, &next, &p);)
@@ -69,8 +69,9 @@ static char *halo_lines_first(const halo *h, int64_t at) {
     return NULL;
 }
 
-/* Sets the size and the type of a message, and whether it is sent and received in place: if it is one piece, and MPI or
- * NCCL reads and writes the memory of the arrays. In the transpose it is not received in place, as it is added. */
+/* Sets the size and the type of a dimension's messages, and whether they are sent and received in place: if a message
+ * is one piece, and MPI or NCCL reads and writes the memory of the arrays. In the transpose it is not received in
+ * place, as it is added. */
 static void halo_message_measure(halo *h) {
     int64_t number = 0;
     halo_lines_walk next = {0};
@@ -92,8 +93,8 @@ static int halo_has_neighbour(const halo *h, int sending, int64_t slot) {
     return facts_neighbours(&h->f->facts, sending)->ranks[slot] != MPIXLA_PROC_NULL;
 }
 
-/* Sets the addresses of the messages, in the arrays or in a block of memory, and packs the messages to send. Returns 0
- * or REFUSED. The caller gives the block back. */
+/* Sets the addresses of a dimension's messages, in the arrays or in a block of memory, and packs the messages to send.
+ * Returns 0 or REFUSED. The caller gives the block back. */
 static int halo_transfers_prepare(halo *h, halo_transfer both[2], pool_block **block) {
     int64_t bytes = (h->bytes + 15) / 16 * 16;
     if (!h->is_received_in_place) {
@@ -106,7 +107,7 @@ static int halo_transfers_prepare(halo *h, halo_transfer both[2], pool_block **b
         both[0].received = both[0].sent + bytes;
         both[1].sent = both[0].received + bytes;
         both[1].received = both[1].sent + bytes;
-        h->place.room = h->is_itself ? bytes : -bytes;
+        h->place.room = h->is_own_neighbour ? bytes : -bytes;
     }
     for (halo_transfer *t = both; t < both + 2; t++) {
         if (h->is_received_in_place) t->received = halo_lines_first(h, t->to);
@@ -130,7 +131,7 @@ static message halo_message_of(const halo *h, int is_sent, int64_t slot, char *d
                      .dtype = h->dtype};
 }
 
-/* Passes the messages of both directions. Returns as messages_run. */
+/* Sends and receives the messages of both directions. Returns as messages_run. */
 static int halo_transfers_run(const halo *h, const halo_transfer both[2]) {
     frame *f = h->f;
     messages m;
@@ -141,12 +142,12 @@ static int halo_transfers_run(const halo *h, const halo_transfer both[2]) {
     return messages_run(&m, f);
 }
 
-/* Unpacks, or adds, the received messages. In the transpose also clears the sent ghosts. Returns 0 or REFUSED. Lines
+/* Unpacks, or adds, the received messages; in the transpose also clears the sent ghosts. Returns 0 or REFUSED. Lines
  * that are sent do not change, but lines may be added to twice. */
 static int halo_transfers_finish(const halo *h, const halo_transfer both[2]) {
     for (const halo_transfer *t = both; t < both + 2; t++) {
-        char *arrived = h->is_itself ? t->sent : t->received;
-        int is_there = h->is_received_in_place && !h->is_itself;
+        char *arrived = h->is_own_neighbour ? t->sent : t->received;
+        int is_there = h->is_received_in_place && !h->is_own_neighbour;
         if (halo_has_neighbour(h, 0, t->source) && !is_there &&
             halo_lines_apply(h, t->to, h->adds ? pieces_add : pieces_unpack, arrived))
             return REFUSED;
@@ -177,7 +178,7 @@ static int halo_dimension_run(halo *h) {
     int code = 0;
     halo_message_measure(h);
     int failed = halo_transfers_prepare(h, both, &block);
-    if (!failed && !h->is_itself) {
+    if (!failed && !h->is_own_neighbour) {
         failed = !halo_messages_await(h);
         if (!failed) code = halo_transfers_run(h, both);
     }
@@ -186,18 +187,18 @@ static int halo_dimension_run(halo *h) {
     return failed ? job_fail(h->f->facts.communicator) : code;
 }
 
-/* Runs an exchange, or the transpose, in all dimensions. Returns as messages_run. */
+/* Runs a halo exchange, or with `adds` its transpose, dimension by dimension. Returns as messages_run. */
 static int halo_run(frame *f, int adds) {
     halo h = {.f = f, .adds = adds, .place = {.device = frame_array_device(f)}};
     int64_t dimensions = f->arrays[ATTRIBUTE_WIDTH].size, rank = f->facts.communicator->rank;
     int code = 0;
     h.place.on_host = h.place.device && (adds || !route_on_gpu(f)->reaches_gpu);
-    if (pieces_results_fill(f)) return job_fail(f->facts.communicator);
+    if (pieces_operands_copy(f)) return job_fail(f->facts.communicator);
     for (int64_t i = 0; i < dimensions && code == 0; i++) {
         h.dimension = adds ? dimensions - 1 - i : i; /* the transpose goes backwards */
         h.width = f->arrays[ATTRIBUTE_WIDTH].items[h.dimension];
         const int64_t *neighbours = &facts_neighbours(&f->facts, 1)->ranks[2 * h.dimension];
-        h.is_itself = neighbours[0] == rank && neighbours[1] == rank;
+        h.is_own_neighbour = neighbours[0] == rank && neighbours[1] == rank;
         if (h.width > 0) code = halo_dimension_run(&h);
     }
     return code;
@@ -209,6 +210,6 @@ int halo_exchange(frame *f) {
 
 int halo_transpose(frame *f) {
     for (int64_t i = frame_buffer_next(f->results, 0); i < f->results->size; i = frame_buffer_next(f->results, i + 1))
-        if (pieces_check_adding(dtype_find(((const ffi_buffer *)f->results->buffers[i])->dtype))) return REFUSED;
+        if (pieces_add_check(dtype_find(((const ffi_buffer *)f->results->buffers[i])->dtype))) return REFUSED;
     return halo_run(f, 1);
 }

@@ -15,7 +15,7 @@
 /* Fills the ghost zones from the neighbours. A ghost zone at a wall is left unchanged. */
 int halo_exchange(frame *f);
 
-/* The transpose of halo_exchange: adds each ghost zone to the neighbour's items that it was filled from, and clears it.
+/* Adds each ghost zone to the neighbour's items that it was filled from, and clears it: the transpose of halo_exchange.
  * A ghost zone at a wall is left unchanged. Returns REFUSED for arrays of types that cannot be added. */
 int halo_transpose(frame *f);
 

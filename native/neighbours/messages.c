@@ -19,7 +19,8 @@ void messages_add(messages *m, message one) {
 
 /* Through MPI */
 
-/* Records a failure in `*first` and f->fault, unless there is one already. */
+/* Records a failure of a message, its code in `*first` and its function and message in f->fault, unless there is one
+ * already. */
 static void messages_failure_record(frame *f, int *first, int code, const char *function, const message *m) {
     if (*first != 0 || code == 0) return;
     *first = code;
@@ -33,8 +34,8 @@ static void messages_failure_record(frame *f, int *first, int code, const char *
                              .items = m->items};
 }
 
-/* Starts a message with MPI. Returns 0 or an error code of MPI. */
-static int message_post(message *m, const mpi_library *mpi, mpixla_handle comm) {
+/* Starts to send or receive a message through MPI. Returns 0 or an error code of MPI. */
+static int message_request_start(message *m, const mpi_library *mpi, mpixla_handle comm) {
     const dtype_received as = m->is_sent ? (dtype_received){m->items, m->dtype->handle}
                                          : dtype_receive(m->dtype, m->items, mpi_bytes_limit(mpi));
     const mpi_counted *calls = as.count <= mpi->count_limit ? mpi->small : mpi->large;
@@ -45,7 +46,8 @@ static int message_post(message *m, const mpi_library *mpi, mpixla_handle comm) 
     return code;
 }
 
-/* Returns REFUSED if a received message has another length than expected: MPI accepts a shorter one. */
+/* Refuses a received message that has another length than expected, since MPI accepts a shorter one. `rule` is the rule
+ * that the program broke. Returns 0 or REFUSED. */
 static int message_arrival_check(const frame *f, const message *m, int64_t arrived, const char *rule) {
     const int64_t expected = m->items * m->dtype->row->itemsize;
     if (arrived == expected) return 0;
@@ -59,18 +61,18 @@ static int message_arrival_check(const frame *f, const message *m, int64_t arriv
 
 /* Starts a message with MPI, and records a failure. */
 static void message_start(message *one, frame *f, mpixla_handle comm, int *first) {
-    messages_failure_record(f, first, message_post(one, mpi_get(), comm), one->is_sent ? "MPI_Isend" : "MPI_Irecv",
-                            one);
+    messages_failure_record(f, first, message_request_start(one, mpi_get(), comm),
+                            one->is_sent ? "MPI_Isend" : "MPI_Irecv", one);
 }
 
-/* Starts all messages that do not go through shared memory. */
-static void messages_start(messages *m, frame *f, mpixla_handle comm, int *first) {
+/* Starts all messages that do not go through shared memory, and records failures. */
+static void messages_requests_start(messages *m, frame *f, mpixla_handle comm, int *first) {
     for (message *one = m->all; one < m->all + m->number; one++)
         if (!one->pair) message_start(one, f, comm, first);
 }
 
 /* Waits for all active requests, and checks the lengths of received messages. Records failures. */
-static void messages_wait(messages *m, frame *f, int *first) {
+static void messages_requests_wait(messages *m, frame *f, int *first) {
     for (message *one = m->all; one < m->all + m->number; one++) {
         int64_t arrived = 0;
         if (!one->is_posted) continue;
@@ -84,7 +86,6 @@ static void messages_wait(messages *m, frame *f, int *first) {
 /* Through memory that two ranks share, which has no tags: two ranks' messages match by their order.
  */
 
-/* Insertion sort, since those of a halo are few, and mostly in order. */
 void messages_sort(messages *m) {
     for (int64_t i = 1; i < m->number; i++) {
         const message moved = m->all[i];
@@ -95,7 +96,7 @@ void messages_sort(messages *m) {
 }
 
 /* Sets the pair of each message, and its place among the messages of the pair. Returns 0 if messages of a pair are not
- * in order of descending tags. */
+ * in order of descending tags, else 1. */
 static int messages_pairs_assign(messages *m, pairs *p) {
     m->pending = 0;
     pairs_progress_clear(p);
@@ -144,8 +145,8 @@ static int message_piece_receive(message *one) {
     return 1;
 }
 
-/* Copies a piece of each message that can progress. Returns whether one did. */
-static int messages_move(messages *m, frame *f, mpixla_handle comm, int *first) {
+/* Copies a piece of each message that can make progress through shared memory. Returns whether one did. */
+static int messages_pieces_move(messages *m, frame *f, mpixla_handle comm, int *first) {
     int moved = 0;
     for (int is_sent = 1; is_sent >= 0; is_sent--)
         for (message *one = m->all; one < m->all + m->number; one++) {
@@ -161,21 +162,21 @@ static int messages_move(messages *m, frame *f, mpixla_handle comm, int *first) 
     return moved;
 }
 
-/* Passes all messages of the pairs, while MPI passes the others. Returns 0, or an error code: then some have not been
- * passed. */
-static int messages_pass(messages *m, frame *f, pairs *p, mpixla_handle comm, int *first) {
+/* Passes all messages that go through shared memory, while MPI passes the others. Returns 0, or an error code: then
+ * some have not been passed. */
+static int messages_pairs_run(messages *m, frame *f, pairs *p, mpixla_handle comm, int *first) {
     pairs_wait wait = {.spins = pairs_spins(p)};
     int code = 0;
     while (m->pending > 0 && code == 0)
-        if (messages_move(m, f, comm, first))
+        if (messages_pieces_move(m, f, comm, first))
             wait = (pairs_wait){.spins = pairs_spins(p)};
         else
             code = pairs_wait_step(p, &wait);
     return code;
 }
 
-/* Checks the lengths of the messages that were received through memory. */
-static void messages_check(const messages *m, frame *f, int *first) {
+/* Checks the lengths of the messages that were received through shared memory. Records a failure. */
+static void messages_lengths_check(const messages *m, frame *f, int *first) {
     for (const message *one = m->all; one < m->all + m->number && *first == 0; one++)
         if (one->pair && !one->is_sent && !one->is_long) {
             const int code = one->moved > one->bytes ? (int)mpi_get()->facts.err_truncate
@@ -184,7 +185,7 @@ static void messages_check(const messages *m, frame *f, int *first) {
         }
 }
 
-/* Sends and receives all messages, in the host's memory or, if MPI reaches it, a GPU's. Returns 0 or an error code. */
+/* Sends and receives all messages through shared memory and MPI. Returns 0 or an error code. */
 static int messages_run_without_route(messages *m, frame *f) {
     mpixla_handle comm = 0;
     void *held = NULL;
@@ -200,13 +201,13 @@ static int messages_run_without_route(messages *m, frame *f) {
         messages_sort(m);
         (void)messages_pairs_assign(m, p);
     }
-    if (code == 0) messages_start(m, f, comm, &first);
-    if (p && code == 0) code = messages_pass(m, f, p, comm, &first);
+    if (code == 0) messages_requests_start(m, f, comm, &first);
+    if (p && code == 0) code = messages_pairs_run(m, f, p, comm, &first);
     if (p && code != 0) memory_break_by_call(pairs_held.state(p), f, code);
-    if (p && code == 0) messages_check(m, f, &first);
+    if (p && code == 0) messages_lengths_check(m, f, &first);
     messages_failure_record(f, &first, code, NULL, NULL);
     if (p) hold_release(&pairs_held, f->facts.communicator, p);
-    messages_wait(m, f, &first);
+    messages_requests_wait(m, f, &first);
     return first;
 }
 

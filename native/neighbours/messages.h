@@ -38,30 +38,25 @@ typedef struct messages {
     int64_t pending; /* belongs to messages_run: messages of pairs that are not done */
 } messages;
 
-/* Makes an empty list with room for `most` messages, in scratch memory of the thread: valid until the thread begins
+/* Makes an empty list of messages with room for `most`, in scratch memory of the thread: valid until the thread begins
  * another list. Returns 0, or, without memory, as job_fail (job.h), since the other ranks wait for this rank's
  * messages. */
 int messages_begin(messages *m, const frame *f, int64_t most);
 
-/* Appends a message; ignores one whose peer is MPIXLA_PROC_NULL. Append the receives before the sends, so that receives
- * are posted when messages arrive. */
+/* Appends a message to the list; ignores one whose peer is MPIXLA_PROC_NULL. Append the receives before the sends, so
+ * that receives are posted when messages arrive. */
 void messages_add(messages *m, message one);
 
-/* Sends and receives all messages. Returns 0 or an error code; for an error of MPI f->fault has the function and the
- * message.
- *
- * Through MPI: after a failure all other messages are passed all the same, since their other ends wait for them; no
- * request is active when this returns. The first failure is reported. A message that is too short is REFUSED; one that
- * is too long is an error of MPI (MPI_ERR_TRUNCATE), also through memory.
- *
- * Through memory: a call that fails before all its messages are passed breaks the communicator for later calls
- * (local_run, local/local.h).
- *
- * By the route: all messages are put on the stream. NCCL does not compare sizes. */
+/* Sends and receives all messages of the list. Returns 0 or an error code; for an error of MPI f->fault has the
+ * function and the message. Through MPI: after a failure all other messages are passed all the same, since their other
+ * ends wait for them; no request is active when this returns. The first failure is reported. A message that is too
+ * short is REFUSED; one that is too long is an error of MPI (MPI_ERR_TRUNCATE), also through memory. Through memory: a
+ * call that fails before all its messages are passed breaks the communicator for later calls (local_run,
+ * local/local.h). By the route: all messages are put on the stream. NCCL does not compare sizes. */
 int messages_run(messages *m, frame *f);
 
 /* Sorts messages by descending tag; stable. For transports without tags, where two ranks' messages match by their
- * order. */
+ * order. An insertion sort, since the messages of a halo are few, and mostly in order. */
 void messages_sort(messages *m);
 
 #endif

@@ -20,7 +20,7 @@ pieces pieces_of(const ffi_buffer *array, int64_t axis, int64_t width, int64_t a
 /* An exchange along the last axis has small blocks: a copy of a constant size is a single instruction. */
 #define PIECES_COPY_BLOCKS(SIZE) \
     for (int64_t i = 0; i < p.number; i++, there += there_step, here += here_step) memcpy(there, here, SIZE)
-/* Copies the blocks of `p` from `here` to `there`, with these distances between blocks. */
+/* Copies the blocks of `p` from `here` to `there`, with these distances in bytes between blocks. */
 static void pieces_copy(char *there, int64_t there_step, const char *here, int64_t here_step, pieces p) {
     if (p.size == 1)
         PIECES_COPY_BLOCKS(1);
@@ -46,6 +46,7 @@ static device_lines pieces_message_lines(const pieces_place *place, pieces p, ch
     return (device_lines){.first = message, .distance = p.size, .on_host = place->on_host};
 }
 
+/* Copies the pieces into the message. */
 int pieces_pack(const pieces_place *place, pieces p, char *message) {
     if (place->device)
         return device_copy_lines(place->device, pieces_message_lines(place, p, message), pieces_lines(p), p.number,
@@ -54,6 +55,7 @@ int pieces_pack(const pieces_place *place, pieces p, char *message) {
     return 0;
 }
 
+/* Copies the message into the pieces. */
 int pieces_unpack(const pieces_place *place, pieces p, char *message) {
     if (place->device)
         return device_copy_lines(place->device, pieces_lines(p), pieces_message_lines(place, p, message), p.number,
@@ -62,7 +64,7 @@ int pieces_unpack(const pieces_place *place, pieces p, char *message) {
     return 0;
 }
 
-/* The message is unused, but every pieces_action has it. */
+/* Fills the pieces with zeros. The message is unused, but every pieces_action has it. */
 int pieces_clear(const pieces_place *place, pieces p, char *message) { /* NOLINT(readability-non-const-parameter) */
     (void)message;
     if (place->device) return device_clear_lines(place->device, pieces_lines(p), p.number, p.size);
@@ -90,8 +92,8 @@ PIECES_ADDER(uint64_t)
 PIECES_ADDER(float)
 PIECES_ADDER(double)
 
-/* Returns the function that adds items of the type, or NULL. Signed integers are added as unsigned ones, so sums wrap.
- */
+/* Returns the function that adds items of this type; NULL if there is none. Signed integers are added as unsigned ones,
+ * so sums wrap. */
 static pieces_adder *pieces_adder_for(const dtype_entry *dtype) {
     int64_t size = dtype->row->itemsize;
     if (strcmp(dtype->row->kind, "integer") == 0)
@@ -104,13 +106,13 @@ static pieces_adder *pieces_adder_for(const dtype_entry *dtype) {
     return size == sizeof(float) ? pieces_add_float : size == sizeof(double) ? pieces_add_double : NULL;
 }
 
-int pieces_check_adding(const dtype_entry *dtype) {
+int pieces_add_check(const dtype_entry *dtype) {
     if (pieces_adder_for(dtype)) return 0;
     return error_set("the transpose of a halo exchange cannot add items of type %s", dtype->row->name);
 }
 
-/* Pieces in a GPU's memory are copied to the host, added there, and copied back: the library has no kernels for GPUs.
- */
+/* Adds the message to the pieces. Pieces in a GPU's memory are copied to the host, added there, and copied back: the
+ * library has no kernels for GPUs. */
 int pieces_add(const pieces_place *place, pieces p, char *message) {
     pieces_adder *add = pieces_adder_for(p.dtype);
     if (!place->device) {
@@ -125,7 +127,7 @@ int pieces_add(const pieces_place *place, pieces p, char *message) {
     return pieces_unpack(place, p, here.first);
 }
 
-int pieces_results_fill(const frame *f) {
+int pieces_operands_copy(const frame *f) {
     for (int64_t i = 0, j = 0;; i++, j++) {
         i = frame_buffer_next(f->operands, i);
         j = frame_buffer_next(f->results, j);

@@ -15,7 +15,8 @@ typedef struct pieces {
     const dtype_entry *dtype;
 } pieces;
 
-/* Returns the slice of `width` indices from `at` on along an axis. A negative `at` counts from the end. */
+/* Returns the slice of `width` indices, from index `at` on, along an axis of the array. A negative `at` counts from the
+ * end. */
 pieces pieces_of(const ffi_buffer *array, int64_t axis, int64_t width, int64_t at);
 
 /* The memory of arrays and messages. */
@@ -30,14 +31,14 @@ typedef struct pieces_place {
 typedef int pieces_action(const pieces_place *place, pieces p, char *message);
 pieces_action pieces_pack;   /* writes the message */
 pieces_action pieces_unpack; /* reads it */
-pieces_action pieces_add;    /* adds the message, in the host's memory; the type must pass pieces_check_adding */
+pieces_action pieces_add;    /* adds the message, in the host's memory; the type must pass pieces_add_check */
 pieces_action pieces_clear;  /* fills the slice with zeros; there is no message */
 
 /* Copies the operands of a call of MANY to its results, except those to which XLA has given the operands' memory.
  * Returns 0 or REFUSED. */
-int pieces_results_fill(const frame *f);
+int pieces_operands_copy(const frame *f);
 
 /* Returns 0 if items of the type can be added, else REFUSED. */
-int pieces_check_adding(const dtype_entry *dtype);
+int pieces_add_check(const dtype_entry *dtype);
 
 #endif

@@ -40,7 +40,8 @@ typedef struct replicated_leaf {
     char text[TEXT_BYTES]; /* its name; in the second exchange the difference, "" for none */
 } replicated_leaf;
 
-/* Returns the hash of the entries. Four hashes are independent of each other, so that the processor overlaps them. */
+/* Returns the hash of an array's bytes. Four hashes are independent of each other, so that the processor overlaps them.
+ */
 static uint64_t replicated_hash(const char *data, int64_t bytes) {
     uint64_t lanes[4] = {1, 2, 3, 4}, words[4];
     int64_t at = 0;
@@ -65,7 +66,7 @@ static void replicated_array_release(const frame *f, const replicated_array *a) 
     if (a->block) pool_give_back(frame_array_device(f), a->block);
 }
 
-/* Reads the next array, copying it from a GPU. Returns 0, or as job_fail. */
+/* Reads the next array of the call from operand `*i` on, copying it from a GPU. Returns 0, or as job_fail. */
 static int replicated_array_fetch(const frame *f, int64_t *i, replicated_array *a) {
     const device *gpu = frame_array_device(f);
     *a = (replicated_array){.buffer = replicated_operand_next(f, i)};
@@ -84,7 +85,7 @@ static int replicated_array_fetch(const frame *f, int64_t *i, replicated_array *
     return job_fail(f->facts.communicator);
 }
 
-/* Reads the next array, number k, and describes it. Returns as replicated_array_fetch. */
+/* Reads the next array of the call, number k, and fills its description `one`. Returns as replicated_array_fetch. */
 static int replicated_leaf_next(const frame *f, int64_t *i, int64_t k, replicated_array *a, replicated_leaf *one) {
     memset(one, 0, sizeof *one); /* all bytes travel */
     int code = replicated_array_fetch(f, i, a);
@@ -129,8 +130,8 @@ static void replicated_value_format(const dtype_entry *dtype, const char *value,
         snprintf(text, VALUE_BYTES, "%" PRId64, (int64_t)(bits << unused) >> unused);
 }
 
-/* Writes the difference as text: "differs from rank 0 in 1 of 6 entries, first at [1, 2]: 0.25, where rank 0 has 0.5".
- */
+/* Writes the difference of an array from the array of rank `reference`: "differs from rank 0 in 1 of 6 entries, first
+ * at [1, 2]: 0.25, where rank 0 has 0.5". */
 static void replicated_difference_format(const replicated_array *a, int64_t differing, int64_t first,
                                          const char *theirs, int reference, char text[TEXT_BYTES]) {
     int64_t below = a->bytes / a->dtype->row->itemsize, rest = first;
@@ -150,7 +151,7 @@ static void replicated_difference_format(const replicated_array *a, int64_t diff
 
 /* Collective functions: each returns 0 or an error code. */
 
-/* Gathers the descriptions of all ranks, by rank. */
+/* Gathers the descriptions of one array from all ranks, by rank. Collective. Returns 0 or an error code. */
 static int replicated_leaves_gather(const frame *f, const replicated_leaf *mine, replicated_leaf *all) {
     const mpixla_handle byte = dtype_find(FFI_U8)->handle;
     const int64_t bytes = (int64_t)sizeof *mine;
@@ -159,9 +160,9 @@ static int replicated_leaves_gather(const frame *f, const replicated_leaf *mine,
     return code;
 }
 
-/* Sets `*differing` to the number of arrays that are not equal on all ranks, and `*first` and `*mine` to the first of
- * them. If ranks have different numbers of arrays, the end of the shortest list counts as one. The caller releases
- * `*first`. */
+/* Finds the arrays that are not equal on all ranks: sets `*differing` to their number, and `*first` and `*mine` to the
+ * first of them. If ranks have different numbers of arrays, the end of the shortest list counts as one. Collective.
+ * Returns 0 or an error code. The caller releases `*first`. */
 static int replicated_leaves_find(const frame *f, replicated_array *first, replicated_leaf *mine, int64_t *differing) {
     const mpixla_handle comm = f->facts.communicator->handle;
     const uint64_t n = (uint64_t)f->arrays[ATTRIBUTE_LEAVES].size;
@@ -210,8 +211,8 @@ static int replicated_reference_find(int size, const replicated_leaf *all) {
     return best;
 }
 
-/* Compares arrays of one kind: the rank `reference` broadcasts its array block by block. Writes the difference, "" for
- * none. */
+/* Compares arrays of one kind entry by entry: the rank `reference` broadcasts its array block by block. Writes the
+ * difference, "" for none. Collective. Returns 0 or an error code. */
 static int replicated_entries_compare(const frame *f, const replicated_array *a, int reference, char text[TEXT_BYTES]) {
     const mpixla_handle byte = dtype_find(FFI_U8)->handle;
     const int64_t item = a->dtype->row->itemsize;
@@ -234,8 +235,8 @@ static int replicated_entries_compare(const frame *f, const replicated_array *a,
     return 0;
 }
 
-/* Writes how this rank's array differs from that of the rank `reference`; "" if it does not. Only arrays of one kind
- * are compared entry by entry. */
+/* Writes the difference between this rank's array and that of the rank `reference`; "" for none. Only arrays of one
+ * kind are compared entry by entry. Collective. Returns 0 or an error code. */
 static int replicated_leaf_compare(const frame *f, const replicated_array *a, const replicated_leaf *all, int reference,
                                    char text[TEXT_BYTES]) {
     const replicated_leaf *mine = &all[f->facts.communicator->rank];
@@ -257,7 +258,8 @@ static int replicated_difference_print(const frame *f, const char *text) {
     return 0;
 }
 
-/* Reports the difference. Returns REFUSED, or 0 for REPLICATED_PRINTED. */
+/* Makes the report of the first array that differs; `others` more differ. Returns REFUSED, or 0 for REPLICATED_PRINTED.
+ */
 static int replicated_report(const frame *f, const replicated_array *a, const char *what, const replicated_leaf *all,
                              int64_t others) {
     const char *line = site_text(f->facts.site), *kind = a->dtype ? a->dtype->row->kind : "";
@@ -284,7 +286,8 @@ static int replicated_report(const frame *f, const replicated_array *a, const ch
                                                                   : error_set("%s", text);
 }
 
-/* Finds and reports the first difference. Collective; called if the hashes of all arrays differ. */
+/* Finds and reports the first array that differs between ranks. Collective; called if the hashes of all arrays differ.
+ * Returns REFUSED, 0 for REPLICATED_PRINTED, or an error code. */
 static int replicated_refuse(const frame *f) {
     replicated_array first;
     replicated_leaf mine = {.name = 0}, *all = calloc((size_t)f->size, sizeof *all);
@@ -316,7 +319,7 @@ int assert_replicated(const frame *f) {
     if (names->size != n) {
         return error_set("assert_replicated of %lld arrays got %lld names", (long long)n, (long long)names->size);
     }
-    if (pieces_results_fill(f)) return job_fail(f->facts.communicator);
+    if (pieces_operands_copy(f)) return job_fail(f->facts.communicator);
     int code = 0;
     agreed numbers;
     uint64_t number = (uint64_t)n;

@@ -17,7 +17,7 @@
 #include "base/output.h"
 #include "mpi/loss.h"
 #include "mpi/progress.h"
-#include "ops/itself.h"
+#include "ops/self_message.h"
 
 /* Size class n is memory of 2^n bytes. Above KEPT_CLASS a free request keeps no memory: filling the memory takes longer
  * than allocating it. No machine has memory of the last class. */
@@ -29,6 +29,7 @@ static request *free_requests[SIZE_CLASSES]; /* lists */
 static request *unreceived;                  /* the list of those in the state REQUEST_UNRECEIVED */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* Sets the state of a request. Takes the lock. */
 static void request_state_set(request *r, request_state state) {
     pthread_mutex_lock(&lock);
     r->state = state;
@@ -39,7 +40,7 @@ static void request_state_set(request *r, request_state state) {
 
 /* Takes a free request of another size class for this one, and frees its memory. Returns NULL with error_set if there
  * is none. The caller holds the lock. */
-static request *request_convert(int size_class) {
+static request *request_size_class_change(int size_class) {
     for (int i = 0; i < SIZE_CLASSES; i++) {
         request *r = free_requests[i];
         if (!r) continue;
@@ -52,17 +53,17 @@ static request *request_convert(int size_class) {
     return error_null("%d requests were started and not waited for; wait for each of them", REQUEST_LIMIT);
 }
 
-/* Appends a request to the table. Returns NULL with error_set on failure. The caller holds the lock. */
-static request *request_make(int size_class) {
+/* Appends a new request to the table. Returns it, or NULL with error_set. The caller holds the lock. */
+static request *request_append(int size_class) {
     int64_t number = requests.count;
-    if (number >= REQUEST_LIMIT) return request_convert(size_class);
+    if (number >= REQUEST_LIMIT) return request_size_class_change(size_class);
     request made = {.size_class = size_class, .number = (int)number};
     return list_append(&requests, &made) < 0 ? NULL : list_find(&requests, number);
 }
 
 /* Returns a request in the state REQUEST_STARTING for at least `bytes` bytes, which may have no memory yet; NULL with
  * error_set on failure. */
-static request *request_open(int64_t bytes) {
+static request *request_acquire(int64_t bytes) {
     int size_class = SMALLEST_CLASS;
     while (size_class < SIZE_CLASSES - 1 && (INT64_C(1) << size_class) < bytes) size_class++;
     pthread_mutex_lock(&lock);
@@ -70,7 +71,7 @@ static request *request_open(int64_t bytes) {
     if (r)
         free_requests[size_class] = r->next;
     else
-        r = request_make(size_class);
+        r = request_append(size_class);
     if (r) {
         r->state = REQUEST_STARTING;
         r->generation = r->generation % (REQUEST_GENERATIONS - 1) + 1;
@@ -80,8 +81,8 @@ static request *request_open(int64_t bytes) {
     return r;
 }
 
-/* Makes a request free. Call it only when MPI uses neither the request nor its memory. */
-static void request_close(request *r) {
+/* Makes a request free for another call. Call it only when MPI uses neither the request nor its memory. */
+static void request_release(request *r) {
     if (r->size_class > KEPT_CLASS) {
         free(r->send);
         r->send = NULL;
@@ -95,7 +96,7 @@ static void request_close(request *r) {
 
 /* Sets f->request to a new request with memory for the data that the call sends and receives, and copies the data to
  * send into it. Returns 0 or REFUSED; without memory as facts_fail (facts.h). */
-static int request_open_for_call(frame *f) {
+static int request_start_prepare(frame *f) {
     const int64_t sent = frame_buffer_bytes(&f->send), received = frame_buffer_bytes(&f->recv);
     int64_t ahead = sent > INT64_MAX - LINE ? INT64_MAX : (sent + LINE - 1) / LINE * LINE, bytes;
     if (__builtin_add_overflow(ahead, received, &bytes)) bytes = INT64_MAX;
@@ -103,13 +104,13 @@ static int request_open_for_call(frame *f) {
         ahead = 0;
         bytes = sent;
     }
-    request *r = request_open(bytes);
+    request *r = request_acquire(bytes);
     /* Too many requests are an error of the program, which all ranks have: no facts_fail. */
     if (!r) return requests.count < REQUEST_LIMIT ? facts_fail(&f->facts) : REFUSED;
     if (!r->send) r->send = aligned_alloc(LINE, (size_t)1 << r->size_class);
     if (!r->send) {
         (void)error_set("out of memory for a request of %lld bytes", 1LL << r->size_class);
-        request_close(r);
+        request_release(r);
         return facts_fail(&f->facts);
     }
     r->recv = (char *)r->send + ahead;
@@ -153,8 +154,8 @@ static int request_handle_test(mpi_request *handle, int *done, void *status) {
     return code;
 }
 
-/* Tests the handles that are not complete yet. Returns whether the request is complete or has failed, so that a wait
- * for it does not block. */
+/* Asks MPI whether the request is complete. Returns whether it is, or has failed, so that a wait for it does not block.
+ */
 static int request_test(request *r) {
     _Alignas(16) char unread[MPI_STATUS_BYTES];
     int code = 0;
@@ -186,8 +187,8 @@ static int request_fits_buffer(const frame *f, const request *r) {
     return r->facts.received_type == f->recv.dtype && r->facts.received == f->recv.count;
 }
 
-/* Returns 0 if a call may wait for the request, else REFUSED. The receive buffer must fit the request: a wrong id must
- * not overwrite memory. The caller holds the lock. */
+/* Checks that a call may wait for the request with this generation. The receive buffer must fit the request: a wrong id
+ * must not overwrite memory. Returns 0 or REFUSED. The caller holds the lock. */
 static int request_claim_check(const frame *f, const request *r, int generation) {
     int is_of_now = generation == r->generation;
     if (generation == 0 || generation > r->generation || (is_of_now && r->state == REQUEST_STARTING))
@@ -239,9 +240,9 @@ static request *request_find_anonymous(const frame *f, int64_t from) {
     return found;
 }
 
-/* Returns the first request without an id to complete; NULL if there is none. Such requests have no result, so they are
- * interchangeable. This cannot deadlock: a program waits as often as it starts requests, and each other thread has
- * claimed at most one of them, so that one is left for this thread. */
+/* Waits for the first request without an id to complete, and returns it; NULL if there is none. Such requests have no
+ * result, so they are interchangeable. This cannot deadlock: a program waits as often as it starts requests, and each
+ * other thread has claimed at most one of them, so that one is left for this thread. */
 static request *request_claim_anonymous(const frame *f) {
     request *r = request_find_anonymous(f, 0);
     while (r && !request_is_to_self(r) && !request_test(r)) {
@@ -252,7 +253,8 @@ static request *request_claim_anonymous(const frame *f) {
     return r;
 }
 
-/* Sets f->request, and the fields of the frame that depend on it, for a call that waits. Returns 0 or REFUSED. */
+/* Sets f->request to the request that the call waits for, and the fields of the frame that depend on it. Returns 0 or
+ * REFUSED. */
 static int request_claim(frame *f) {
     request *r = NULL;
     if (f->id.count == 0)
@@ -268,8 +270,8 @@ static int request_claim(frame *f) {
     return 0;
 }
 
-int request_take(frame *f) {
-    return f->facts.row->request == MPIXLA_STARTS ? request_open_for_call(f) : request_claim(f);
+int request_attach(frame *f) {
+    return f->facts.row->request == MPIXLA_STARTS ? request_start_prepare(f) : request_claim(f);
 }
 
 /* Ending */
@@ -285,7 +287,7 @@ static void request_unreceived_add(request *r) {
 
 /* Leaves a send to this rank itself to MPI, which completes it when it is received. Frees the earlier ones that are
  * complete. */
-static void request_leave_unreceived(request *added) {
+static void request_unreceived_keep(request *added) {
     _Alignas(16) char status[MPI_STATUS_BYTES];
     pthread_mutex_lock(&lock);
     request *others = unreceived;
@@ -297,7 +299,7 @@ static void request_leave_unreceived(request *added) {
         others = r->next;
         int done, code = request_handle_test(&r->sending, &done, status);
         if (code != 0 || done)
-            request_close(r);
+            request_release(r);
         else
             request_unreceived_add(r);
     }
@@ -312,14 +314,14 @@ static void request_id_write(const frame_buffer *id, const request *r) {
     }
 }
 
-/* Copies the fields of the frame that are needed after the call. */
+/* Copies the fields of the frame that are needed after the call into its request. */
 static void request_call_save(request *r, const frame *f) {
     r->facts = f->facts;
     r->agreement = f->agreement;
     r->has_id = f->id.count > 0;
 }
 
-void request_settle(frame *f, int code) {
+void request_finish(frame *f, int code) {
     const int starts = f->facts.row->request == MPIXLA_STARTS;
     request *r = f->request;
     if (!r) return;
@@ -329,9 +331,9 @@ void request_settle(frame *f, int code) {
         request_state_set(r, REQUEST_STARTED);
         progress_request_started();
     } else if (!starts && request_is_to_self(r)) {
-        request_leave_unreceived(r);
+        request_unreceived_keep(r);
     } else {
-        request_close(r);
+        request_release(r);
     }
 }
 
@@ -374,24 +376,24 @@ static void request_result_copy(const frame *f, const void *data, int64_t arrive
 int request_send(frame *f) {
     if (!request_dest_is_self(&f->facts))
         return f->mpi->send(f->send.data, f->n, f->type, f->dest, f->sendtag, f->comm);
-    if (request_open_for_call(f)) return REFUSED;
+    if (request_start_prepare(f)) return REFUSED;
     request *r = f->request;
     f->request = NULL;
     int code = f->mpi->isend(r->send, f->n, f->type, f->dest, f->sendtag, f->comm, &r->sending);
     if (code != 0) {
-        request_close(r);
+        request_release(r);
         return code;
     }
     request_call_save(r, f);
-    request_leave_unreceived(r);
+    request_unreceived_keep(r);
     return 0;
 }
 
 /* Waits for the receive of the request. Returns 0 or an error code. Cancels a receive that is still active after a
- * failure: one from any source when a process died, or one whose message nothing can send (itself.h). */
+ * failure: one from any source when a process died, or one whose message nothing can send (self_message.h). */
 static int request_receive_wait(frame *f) {
     mpi_request *receiving = &f->request->receiving;
-    int code = itself_wait(&f->request->facts, receiving, f->request->status);
+    int code = self_message_request_wait(&f->request->facts, receiving, f->request->status);
     const int is_pending = code == REFUSED || loss_is_pending(mpi_error_class(code));
     if (is_pending && !request_receive_cancel(receiving)) request_abandon(f);
     return code;
@@ -466,14 +468,14 @@ static void request_kind_print(const request_kind *k) {
                  times);
 }
 
-/* Prints the unfinished requests, and returns their number. */
+/* Prints a line for each kind of unfinished requests. Returns the number of unfinished requests. */
 static int64_t request_print_unfinished(void) {
     request_kind kinds[PRINTED_KINDS] = {{.count = 0}};
     int kinds_count = 0;
     int64_t found = 0, others = 0;
     for (int64_t i = 0; i < requests.count; i++) {
         request *r = list_find(&requests, i);
-        if (r->state == REQUEST_UNRECEIVED && request_test(r)) request_close(r);
+        if (r->state == REQUEST_UNRECEIVED && request_test(r)) request_release(r);
         if (!request_is_unfinished(r)) continue;
         request_kind *alike = request_kind_find(kinds, &kinds_count, r);
         if (alike)
@@ -487,7 +489,7 @@ static int64_t request_print_unfinished(void) {
     return found;
 }
 
-/* Returns how many unfinished requests are not complete. */
+/* Returns how many unfinished requests MPI has not completed. */
 static int64_t request_count_pending(void) {
     int64_t waiting = 0;
     for (int64_t i = 0; i < requests.count; i++) {
@@ -499,15 +501,16 @@ static int64_t request_count_pending(void) {
 
 /* Cancels the receive and frees the send of an unfinished request; abandons the request if MPI may still use its
  * memory. */
-static void request_end(request *r) {
+static void request_unfinished_cancel(request *r) {
     if (facts_have(&r->facts, ATTRIBUTE_SOURCE) && !r->received) r->received = request_receive_cancel(&r->receiving);
     if (request_sends(r) && !r->sent) (void)mpi_get()->request_free(&r->sending);
     if (request_is_done(r))
-        request_close(r);
+        request_release(r);
     else
         request_state_set(r, REQUEST_ABANDONED);
 }
 
+/* Prints and ends the requests that were never waited for, before MPI_Finalize. Returns their number. */
 int64_t mpixla_requests_end(void) {
     progress_end();
     pthread_mutex_lock(&lock);
@@ -517,7 +520,7 @@ int64_t mpixla_requests_end(void) {
     for (int poll = 0; poll < POLLS && request_count_pending() > 0; poll++) clock_sleep(POLL_MILLISECONDS);
     for (int64_t i = 0; i < requests.count; i++) {
         request *r = list_find(&requests, i);
-        if (request_is_unfinished(r)) request_end(r);
+        if (request_is_unfinished(r)) request_unfinished_cancel(r);
     }
     return found;
 }

@@ -46,28 +46,27 @@ typedef struct request {
     struct request *next; /* in the list of the free ones of this size class, or of the unreceived ones */
 } request;
 
-/* Sets f->request. For a call that starts: a new request with memory, which has a copy of the data to send. For a wait:
+/* Sets f->request: for a call that starts, a new request with memory, which has a copy of the data to send; for a wait,
  * the request with the given id, which no other call can wait for from then on; NULL for no request. Returns 0 or
  * REFUSED; without memory for a call that starts, as facts_fail (facts.h). */
-int request_take(frame *f);
+int request_attach(frame *f);
 
-/* Ends a call that starts or waits, with its code: writes the id of the request that it started, or frees the request
- * that it waited for, unless the request was abandoned. */
-void request_settle(frame *f, int code);
+/* Ends a call that starts a request or waits for one, with its code: writes the id of the request that it started, or
+ * frees the request that it waited for, unless the request was abandoned. */
+void request_finish(frame *f, int code);
 
 /* Leaves the request and its memory to MPI for good, where MPI may still use the memory: a collective call that will
  * never be complete, or a receive that cannot be cancelled. */
 void request_abandon(frame *f);
 
-/* Calls MPI_Send. Returns 0 or an error code. A message to this rank itself is sent by MPI_Isend from a copy, and not
- * waited for: MPI_Send might block for ever, since only this rank can receive the message. */
+/* Sends a message as MPI_Send does. Returns 0 or an error code. A message to this rank itself is sent by MPI_Isend from
+ * a copy, and not waited for: MPI_Send might block for ever, since only this rank can receive the message. */
 int request_send(frame *f);
 
-/* Steps of the rows of ops.def; each returns 0 or an error code.
- *
- * Starts the receive and the send of an isendrecv. */
+/* Starts the receive and the send of an isendrecv (a row of ops.def). Returns 0 or an error code. */
 int request_exchange(frame *f);
-/* Waits for f->request, copies the message into the receive buffer, and fills the rest from the template. */
+/* Waits for f->request, copies the message into the receive buffer, and fills the rest from the template (a row of
+ * ops.def). Returns 0 or an error code. */
 int request_wait(frame *f);
 
 /* Returns the number of requests that are started and not waited for, or are sends to this rank itself that may not

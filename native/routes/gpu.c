@@ -17,26 +17,27 @@ void gpu_leave(const gpu_call *g) {
 
 /* Agreeing */
 
-/* Calls that all ranks of the communicator make, and complete: they can agree. */
-static int gpu_call_is_agreed_on(const frame *f) {
+/* Returns whether all ranks of the communicator make the call, and complete it, so that they can agree on a plan first.
+ */
+static int gpu_call_can_agree(const frame *f) {
     return facts_are_collective(&f->facts) && f->facts.row->request == MPIXLA_COMPLETES;
 }
 
-/* Returns 0, or REFUSED where the plan says so. */
+/* Refuses a call on a communicator whose plan says that it cannot be made as the user asks. Returns 0 or REFUSED. */
 static int gpu_plan_check(const frame *f, const plan *p) {
     if (!p || !p->is_refused) return 0;
     return error_set("%s on communicator '%s' cannot be made in the way that MPIXLA_GPU_TRANSPORT asks for: %s",
                      f->facts.row->mpi_name, f->facts.communicator->name, p->why);
 }
 
-int gpu_join(const frame *f) {
+int gpu_plan_agree(const frame *f) {
     plan *p = NULL;
     if (f->gpu && plan_wish_get() == PLAN_MPI && *plan_mpi_refusal()) {
         return error_set(
             "%s was called with a GPU's memory and MPIXLA_GPU_TRANSPORT=mpi, but %s; unset it, or set it to host",
             f->facts.row->mpi_name, plan_mpi_refusal());
     }
-    if (!gpu_call_is_agreed_on(f)) return 0;
+    if (!gpu_call_can_agree(f)) return 0;
     const int code = plan_find(f, frame_device(f), &p);
     if (f->gpu) gpu_call_of(f)->plan = p;
     return code != 0 ? code : gpu_plan_check(f, p);
@@ -48,7 +49,8 @@ static int64_t gpu_lines_round_up(int64_t bytes) {
     return (bytes + LINE - 1) / LINE * LINE;
 }
 
-/* Buffers in one memory have one mirror. */
+/* Adds a mirror of a buffer to the call's list; buffers in one memory have one mirror. `goes_out`: it is copied to the
+ * host before the call; `comes_in`: to the GPU after it. */
 static void gpu_mirror_add(gpu_call *g, void *on_device, int64_t bytes, int goes_out, int comes_in) {
     gpu_mirror *m = g->mirrors;
     if (!on_device || bytes == 0) return;
@@ -62,15 +64,16 @@ static void gpu_mirror_add(gpu_call *g, void *on_device, int64_t bytes, int goes
     m->comes_in |= comes_in;
 }
 
+/* Returns the address of a buffer's mirror on the host; the buffer's own address if it has none. */
 static void *gpu_mirror_find(const gpu_call *g, void *on_device) {
     for (int i = 0; i < g->mirrored; i++)
         if (g->mirrors[i].on_device == on_device) return g->mirrors[i].on_host;
     return on_device;
 }
 
-/* Lists the mirrors that the call needs. A template has one where a wait copies it; else what the result keeps of it is
- * brought later (template_keep, in execute.c). A status that is a result always has one: it is written and read with
- * the processor. */
+/* Lists the mirrors that the call needs. A template has one where a wait copies it; else its values are copied to the
+ * result later (execute_template_rest_copy). A status that is a result always has one: it is written and read with the
+ * processor. */
 static void gpu_mirrors_list(gpu_call *g, const frame *f) {
     int waits = f->facts.row->request == MPIXLA_WAITS, starts = f->facts.row->request == MPIXLA_STARTS;
     if (frame_gives_status(f)) gpu_mirror_add(g, f->status, mpi_get()->facts.status_size, 0, 1);
@@ -104,8 +107,8 @@ int gpu_mirrors_make(frame *f) {
     f->recv.data = gpu_mirror_find(g, f->recv.data);
     if (frame_gives_status(f)) {
         f->status = gpu_mirror_find(g, f->status);
-        const int nobody = -1; /* where the receive fails, MPI may not write it */
-        memcpy((char *)f->status + mpi_get()->facts.status_source, &nobody, sizeof nobody);
+        const int no_source = -1; /* where the receive fails, MPI may not write it */
+        memcpy((char *)f->status + mpi_get()->facts.status_source, &no_source, sizeof nobody);
     }
     if (!in_place) f->from = f->send.data;
     return 0;
@@ -117,7 +120,7 @@ int gpu_mirrors_are_read(const gpu_call *g) {
     return are_read;
 }
 
-int gpu_end(const frame *f, int code) {
+int gpu_mirrors_end(const frame *f, int code) {
     const gpu_call *g = gpu_call_of(f);
     for (int i = 0; i < g->mirrored && code == 0; i++) {
         const gpu_mirror *m = &g->mirrors[i];

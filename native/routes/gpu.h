@@ -37,11 +37,11 @@ void gpu_leave(const gpu_call *g);
 
 /* Agrees on the plan with the other ranks of a collective call, whatever memory each rank has: in a job where some rank
  * may have a GPU, before the route is chosen. Returns 0 or an error code. */
-int gpu_join(const frame *f);
+int gpu_plan_agree(const frame *f);
 
-/* Returns 0 or, if a step of this rank alone has failed before its part of the call was made, facts_fail (facts.h),
+/* Returns 0, or facts_fail (facts.h) if a step of this rank alone has failed before its part of the call was made,
  * since the other ranks wait. A failure after that is an ordinary error: no rank waits for it. */
-static inline int gpu_before_part(const frame *f, int failed) {
+static inline int gpu_local_step_check(const frame *f, int failed) {
     return failed ? facts_fail(&f->facts) : 0;
 }
 
@@ -52,8 +52,7 @@ int gpu_mirrors_make(frame *f);
 /* Returns whether the call reads a mirror. */
 int gpu_mirrors_are_read(const gpu_call *g);
 
-/* Ends a call on its route: copies mirrors back to the GPU, if `code` is 0, and frees them. Returns `code` or REFUSED.
- */
-int gpu_end(const frame *f, int code);
+/* Ends a call with mirrors: copies them back to the GPU, if `code` is 0, and frees them. Returns `code` or REFUSED. */
+int gpu_mirrors_end(const frame *f, int code);
 
 #endif

@@ -5,27 +5,29 @@
 #include "routes/gpu.h"
 #include "routes/routes.h"
 
-/* MPI reduces itself, without a function of ours or of the user's, which would touch a GPU's memory. */
+/* Returns whether MPI makes the reduction itself, without a function of the library's or of the user's, which would
+ * touch a GPU's memory. */
 static int gpu_mpi_reduces(const frame *f) {
     int64_t number = f->attributes[ATTRIBUTE_OP];
     return reduction_is_predefined(number) && !reduction_is_of_pairs(number) &&
            !float_reduce_find(facts_type(&f->facts)->number, number);
 }
 
-/* Excludes calls in which the processor touches the arrays: requests and messages of this rank to itself are copied,
- * and an exscan may fill its result. */
-static int gpu_mpi_can(const frame *f, const operation *o) {
+/* Returns whether MPI can make the call on a GPU's memory, as the user asks. Excludes calls in which the processor
+ * touches the arrays: requests and messages of this rank to itself are copied, and an exscan may fill its result. */
+static int gpu_mpi_can_make(const frame *f, const operation *o) {
     int is_to_itself = frame_has(f, ATTRIBUTE_DEST) && f->attributes[ATTRIBUTE_DEST] == f->facts.communicator->rank;
     if (!f->gpu || plan_wish_get() != PLAN_MPI) return 0;
     if (o->row.request != MPIXLA_COMPLETES || is_to_itself || frame_has(f, ATTRIBUTE_FILL)) return 0;
     return !frame_has(f, ATTRIBUTE_OP) || gpu_mpi_reduces(f);
 }
 
-/* A halo exchange waits when it has packed its messages. */
+/* Waits for the GPU's stream, which MPI does not know, before a call on the GPU's memory. A halo exchange waits itself
+ * when it has packed its messages. */
 static int gpu_mpi_begin(frame *f) {
     f->gpu->has_arrays = 1;
     if (f->facts.row->counts == MANY) return 0;
-    return gpu_before_part(f, gpu_mirrors_make(f) || device_wait(frame_device(f)));
+    return gpu_local_step_check(f, gpu_mirrors_make(f) || device_wait(frame_device(f)));
 }
 
 static int gpu_mpi_run(frame *f, const operation *o) {
@@ -33,5 +35,9 @@ static int gpu_mpi_run(frame *f, const operation *o) {
     return code != 0 ? code : o->run(f);
 }
 
-const route route_gpu_mpi = {
-    .name = "mpi", .can = gpu_mpi_can, .begin = gpu_mpi_begin, .run = gpu_mpi_run, .end = gpu_end, .reaches_gpu = 1};
+const route route_gpu_mpi = {.name = "mpi",
+                             .can_make = gpu_mpi_can_make,
+                             .begin = gpu_mpi_begin,
+                             .run = gpu_mpi_run,
+                             .end = gpu_mirrors_end,
+                             .reaches_gpu = 1};

@@ -3,15 +3,16 @@
 #include "local/local.h"
 #include "routes/routes.h"
 
-static int host_shared_can(const frame *f, const operation *o) {
+static int host_shared_can_make(const frame *f, const operation *o) {
     (void)o;
-    return !f->gpu && local_can(f);
+    return !f->gpu && local_can_make(f);
 }
 
+/* Makes a call through memory that the ranks share, or, where MPI is faster or there is none, through MPI. */
 static int host_shared_run(frame *f, const operation *o) {
     int is_made = 0;
     const int code = local_run(f, &is_made);
     return code != 0 || is_made ? code : route_host_mpi.run(f, o);
 }
 
-const route route_host_shared = {.can = host_shared_can, .run = host_shared_run};
+const route route_host_shared = {.can_make = host_shared_can_make, .run = host_shared_run};

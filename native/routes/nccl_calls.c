@@ -29,6 +29,7 @@ typedef struct reduced {
     size_t parts; /* of that type, for each element */
 } reduced;
 
+/* Sets `*r` to NCCL's type and reduction for the call. Returns whether NCCL has both; not for MAX and MIN of floats. */
 static int nccl_reduction_find(const frame *f, reduced *r) {
     int64_t number = f->attributes[ATTRIBUTE_OP];
     const dtype_entry *dtype = facts_type(&f->facts);
@@ -40,7 +41,7 @@ static int nccl_reduction_find(const frame *f, reduced *r) {
     return !is_float || (r->op != NCCL_MAX && r->op != NCCL_MIN);
 }
 
-int nccl_takes(const frame *f) {
+int nccl_supports(const frame *f) {
     reduced r;
     return !frame_has(f, ATTRIBUTE_OP) || nccl_reduction_find(f, &r);
 }
@@ -65,18 +66,21 @@ static const void *nccl_reduction_source(const frame *f) {
     return f->send.dtype ? f->send.data : f->recv.data;
 }
 
+/* Puts an allreduce on the GPU's stream, through NCCL. */
 int nccl_allreduce(frame *f) {
     reduced r;
     if (!nccl_reduction_find(f, &r) || f->n == 0) return 0;
     return CALL(f, all_reduce, nccl_reduction_source(f), f->recv.data, (size_t)f->n * r.parts, r.type, r.op);
 }
 
+/* Puts a reduce on the GPU's stream, through NCCL. */
 int nccl_reduce(frame *f) {
     reduced r;
     if (!nccl_reduction_find(f, &r) || f->n == 0) return 0;
     return CALL(f, reduce, nccl_reduction_source(f), f->recv.data, (size_t)f->n * r.parts, r.type, r.op, f->root);
 }
 
+/* Puts a reduce_scatter on the GPU's stream, through NCCL. */
 int nccl_reduce_scatter(frame *f) {
     reduced r;
     if (!nccl_reduction_find(f, &r) || f->n == 0) return 0;
@@ -128,20 +132,21 @@ int nccl_parts(frame *f) {
     return messages_run(&m, f);
 }
 
-static int nccl_message_give(const frame *f, const message *m) {
+/* Gives one message to NCCL, as bytes. Returns 0 or REFUSED. */
+static int nccl_message_enqueue(const frame *f, const message *m) {
     size_t bytes = (size_t)(m->items * m->dtype->row->itemsize);
     if (bytes == 0) return 0;
     return m->is_sent ? CALL(f, send, m->data, bytes, NCCL_UINT8, (int)m->peer)
                       : CALL(f, recv, m->data, bytes, NCCL_UINT8, (int)m->peer);
 }
 
-/* Gives all messages to NCCL as one group. */
+/* Gives all messages to NCCL as one group, in the order of their tags. Returns 0 or REFUSED. */
 static int nccl_messages_run(messages *m, frame *f) {
     const plan *p = nccl_plan(f);
     messages_sort(m);
     if (nccl_group_start(p->nccl, p->nccl_comm)) return REFUSED;
     int failed = 0;
-    for (int64_t i = 0; i < m->number && !failed; i++) failed = nccl_message_give(f, &m->all[i]);
+    for (int64_t i = 0; i < m->number && !failed; i++) failed = nccl_message_enqueue(f, &m->all[i]);
     return nccl_group_end(p->nccl, p->nccl_comm, failed);
 }
 
@@ -149,20 +154,22 @@ static int nccl_messages_run(messages *m, frame *f) {
 
 static atomic_int waits;
 
-void nccl_calls_wait(void) {
+void nccl_calls_synchronous_set(void) {
     atomic_store(&waits, 1);
 }
 
-/* Passes the code of a call of NCCL's on. */
+/* Notes in the plan that NCCL has failed, if `code` is not 0. Returns `code`. */
 static int nccl_failure_note(const frame *f, int code) {
     if (code != 0) atomic_store(&gpu_call_of(f)->plan->has_failed, 1);
     return code;
 }
 
-static int nccl_can(const frame *f, const operation *o) {
-    return f->gpu && o->through_nccl && nccl_plan(f) && nccl_plan(f)->nccl && nccl_takes(f);
+/* Returns whether the communicator's plan has NCCL, and NCCL can make the call. */
+static int nccl_can_make(const frame *f, const operation *o) {
+    return f->gpu && o->through_nccl && nccl_plan(f) && nccl_plan(f)->nccl && nccl_supports(f);
 }
 
+/* Checks that NCCL has not failed, and that the call is for the GPU of its communicator. Returns 0 or REFUSED. */
 static int nccl_begin(frame *f) {
     const plan *p = nccl_plan(f);
     const int number = frame_device(f)->number;
@@ -173,19 +180,19 @@ static int nccl_begin(frame *f) {
         f->facts.row->mpi_name, f->facts.communicator->name, number, p->device);
 }
 
-/* Whoever looks how long a call waits for others must not count what the stream has to do before it, for which
- * device_wait says that this rank computes. */
+/* Makes a call through NCCL; with nccl_calls_synchronous_set waits for the stream before and after it. The watchdog
+ * must not count the work that the stream has to do before the call: device_wait marks that time as a pause. */
 static int nccl_run(frame *f, const operation *o) {
     const device *d = frame_device(f);
     const int is_waited_for = atomic_load_explicit(&waits, memory_order_relaxed);
-    int code = is_waited_for ? gpu_before_part(f, device_wait(d)) : 0;
+    int code = is_waited_for ? gpu_local_step_check(f, device_wait(d)) : 0;
     if (code == 0) code = nccl_failure_note(f, o->through_nccl(f));
     if (!is_waited_for || code != 0) return code;
-    return gpu_before_part(f, DRIVER_CALL(d->driver, stream_synchronize, d->stream));
+    return gpu_local_step_check(f, DRIVER_CALL(d->driver, stream_synchronize, d->stream));
 }
 
 const route route_nccl = {.name = "nccl",
-                          .can = nccl_can,
+                          .can_make = nccl_can_make,
                           .begin = nccl_begin,
                           .run = nccl_run,
                           .reaches_gpu = 1,

@@ -9,11 +9,11 @@
 #include "call/frame.h"
 
 /* Returns whether NCCL has the element type and the reduction of this call: the same on all ranks. */
-int nccl_takes(const frame *f);
+int nccl_supports(const frame *f);
 
-/* From now on calls through NCCL return when all is done, as all others do, so that it can be seen how long they take:
- * by themselves they only give the stream what there is to do. */
-void nccl_calls_wait(void);
+/* Makes calls through NCCL synchronous from now on: they return when their work on the stream is done, as all others
+ * do, so that it can be seen how long they take. By default they only give the stream their work. */
+void nccl_calls_synchronous_set(void);
 
 int nccl_allgather(frame *f);
 int nccl_allreduce(frame *f);
@@ -21,9 +21,9 @@ int nccl_bcast(frame *f);
 int nccl_reduce(frame *f);
 int nccl_reduce_scatter(frame *f);
 
-/* Calls that are messages. Rank i is sent part i of the send buffer, or all of it by a call that gathers; from rank i
- * comes part i of the receive buffer, or all of it in a call that scatters. With a root there is only what goes to it,
- * or comes from it. */
+/* Makes a call that consists of messages, as one group: rank i is sent part i of the send buffer, or all of it by a
+ * call that gathers; from rank i comes part i of the receive buffer, or all of it in a call that scatters. With a root
+ * only the root's messages are passed. */
 int nccl_parts(frame *f);
 
 #endif

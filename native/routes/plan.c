@@ -3,7 +3,7 @@
  * whatever their environments say.
  *
  * A rank that calls with the host's memory takes part as well, since it cannot know whether others call with a GPU's.
- * As long as nobody does, that costs a message in each call. So it is done only in jobs in which some rank may have a
+ * As long as no rank does, that costs a message in each call. So it is done only in jobs in which some rank may have a
  * GPU, which all ranks have found out together at the start, and only until all have said that they will never use one.
  */
 #include "routes/plan.h"
@@ -29,6 +29,7 @@ static atomic_int_least64_t piece_bytes = 1 << 20; /* mpixla_gpu_piece_set */
 static plan *plans;                                         /* of communicators that are alive, the newest first */
 static pthread_mutex_t listing = PTHREAD_MUTEX_INITIALIZER; /* for the list */
 
+/* Sets the transport that the user asks for: auto, nccl, mpi or host. Returns 0 or REFUSED. */
 int mpixla_gpu_transport_set(const char *name) {
     for (int i = 0; i < PLAN_WISHES; i++)
         if (strcmp(wishes[i], name) == 0) {
@@ -46,6 +47,7 @@ const char *plan_mpi_refusal(void) {
     return mpi_refusal;
 }
 
+/* Writes the transport that a communicator uses for a GPU's memory, with the reason, as text. */
 void mpixla_gpu_transport_describe(int64_t comm, char *text, size_t bytes) {
     const comm_entry *entry = comm_find(comm);
     const plan *p = entry ? comm_attached(entry, COMM_SLOT_PLAN) : NULL;
@@ -87,6 +89,7 @@ typedef struct statement {
     char why[256];
 } statement;
 
+/* Returns this rank's statement: whether it has a GPU (`d`), its wish, and its NCCL. */
 static statement plan_statement_make(const device *d) {
     const char *shares = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
     statement r = {.where = d                         ? ON_GPU
@@ -105,7 +108,7 @@ static statement plan_statement_make(const device *d) {
     return r;
 }
 
-/* Returns whether two ranks have the same GPU; sets which two. */
+/* Returns whether two ranks have the same GPU, and sets `*first` and `*second` to these ranks. */
 static int plan_gpu_is_shared(const statement *all, int size, int *first, int *second) {
     for (int i = 0; i < size; i++)
         for (int j = i + 1; j < size; j++)
@@ -117,8 +120,8 @@ static int plan_gpu_is_shared(const statement *all, int size, int *first, int *s
     return 0;
 }
 
-/* Returns whether NCCL cannot be used, and writes why. It follows from all statements, so it is the same on all ranks.
- */
+/* Returns whether NCCL cannot be used, and writes the reason. It follows from all statements, so it is the same on all
+ * ranks. */
 static int plan_nccl_refusal(const statement *all, int size, char *why, size_t bytes) {
     int first = 0, second = 0, may_share = all[0].nccl >= NCCL_SHARED_GPUS;
     for (int i = 0; i < size; i++) {
@@ -141,22 +144,25 @@ static int plan_nccl_refusal(const statement *all, int size, char *why, size_t b
     return 0;
 }
 
-/* The other ranks wait for what this one says, so the job ends. */
+/* Ends the job, as there is no memory for the statements that the other ranks wait for. Returns REFUSED if it goes on.
+ */
 static int plan_memory_refuse(const frame *f) {
     (void)error_set("out of memory for what the ranks of a communicator agree on");
     (void)job_fail(f->facts.communicator);
     return REFUSED; /* whatever job_fail does, which an analyzer sees */
 }
 
-/* All ranks learn which is the first rank on which something has failed; -1 if it has on none. */
-static int plan_failure_share(const frame *f, mpixla_handle comm, int failed, int *rank) {
+/* Sets `*rank`, on all ranks, to the first rank on which a step has failed; -1 if it has on none. Collective. Returns 0
+ * or an error code. */
+static int plan_first_failure_find(const frame *f, mpixla_handle comm, int failed, int *rank) {
     agreed first;
     const int code = agreed_find(comm, (uint64_t)(failed ? f->facts.communicator->rank : f->size), &first);
     *rank = first.least == (uint64_t)f->size ? -1 : (int)first.least;
     return code;
 }
 
-/* Makes NCCL's communicator of the same ranks. If one rank cannot, all go on without it. */
+/* Makes NCCL's communicator of the same ranks, and sets p->nccl. If one rank cannot, all ranks go on without it, and
+ * p->why has the reason. Collective. Returns 0 or an error code. */
 static int plan_nccl_join(const frame *f, const device *d, mpixla_handle comm, plan *p) {
     const mpi_library *mpi = mpi_get();
     const nccl *n = nccl_get(d->driver->platform);
@@ -165,14 +171,14 @@ static int plan_nccl_join(const frame *f, const device *d, mpixla_handle comm, p
     char why[PLAN_WHY_BYTES - 64] = ""; /* behind some words */
     if (!n || (rank == 0 && NCCL_CALL(n, NULL, unique_id, &id))) failed = 1;
     if (failed) snprintf(why, sizeof why, "%s", error_get());
-    int code = plan_failure_share(f, comm, failed, &failing);
+    int code = plan_first_failure_find(f, comm, failed, &failing);
     if (code == 0 && failing < 0)
         code = mpi->small->bcast(&id, (int64_t)sizeof id, dtype_find(FFI_U8)->handle, 0, comm);
     if (code != 0) return code;
     if (failing < 0) {
         failed = nccl_comm_make(n, &p->nccl_comm, f->size, id, rank);
         if (failed) snprintf(why, sizeof why, "%s", error_get());
-        code = plan_failure_share(f, comm, failed, &failing); /* which is also the barrier that NCCL wants here */
+        code = plan_first_failure_find(f, comm, failed, &failing); /* which is also the barrier that NCCL wants here */
     }
     if (code == 0 && failing < 0) {
         p->nccl = n;
@@ -186,8 +192,10 @@ static int plan_nccl_join(const frame *f, const device *d, mpixla_handle comm, p
     return 0;
 }
 
-/* Draws the conclusion from what all have said, which is the same on all ranks, of which so many are on GPUs. */
-static int plan_fill(const frame *f, const device *d, mpixla_handle comm, const statement *all, int on_gpus, plan *p) {
+/* Fills the plan from the statements of all ranks, of which `on_gpus` are on GPUs; the result is the same on all ranks.
+ * Collective. Returns 0 or an error code. */
+static int plan_decide(const frame *f, const device *d, mpixla_handle comm, const statement *all, int on_gpus,
+                       plan *p) {
     p->piece_bytes = all[0].piece;
     for (int i = 0; i < f->size; i++) {
         if (all[i].wish != all[0].wish) {
@@ -211,8 +219,8 @@ static int plan_fill(const frame *f, const device *d, mpixla_handle comm, const 
     return code;
 }
 
-/* Makes the plan together with the other ranks. `*made` stays NULL while all ranks call with the host's memory and some
- * may yet have a GPU's. */
+/* Makes the plan of a communicator together with the other ranks. `*made` stays NULL while all ranks call with the
+ * host's memory and some may yet have a GPU's. Returns 0 or an error code. */
 static int plan_make(const frame *f, const device *d, plan **made) {
     const mpi_library *mpi = mpi_get();
     mpixla_handle comm = 0, byte = dtype_find(FFI_U8)->handle;
@@ -228,7 +236,7 @@ static int plan_make(const frame *f, const device *d, plan **made) {
         never += all[i].where == NEVER_ON_GPU;
     }
     if (code == 0 && (on_gpus > 0 || never == f->size)) {
-        code = plan_fill(f, d, comm, all, on_gpus, p);
+        code = plan_decide(f, d, comm, all, on_gpus, p);
         if (code == 0) *made = p;
     }
     if (*made != p) free(p);
@@ -242,8 +250,8 @@ int plan_nccl_check(const plan *p) {
     return nccl_check_earlier(p->nccl, p->nccl_comm, earlier);
 }
 
-/* Frees NCCL's communicator. ncclCommDestroy waits for all that the communicator was given, so one that has failed is
- * aborted. Returns as plan_nccl_check. */
+/* Frees NCCL's communicator. ncclCommDestroy waits for all work that the communicator was given, so one that has failed
+ * is aborted. Returns as plan_nccl_check. */
 static int plan_nccl_leave(plan *p) {
     const nccl *n = p->nccl;
     const int code = n ? plan_nccl_check(p) : 0;
@@ -252,6 +260,7 @@ static int plan_nccl_leave(plan *p) {
     return code;
 }
 
+/* Removes a plan from the list, and frees it with its NCCL communicator (the destructor of COMM_SLOT_PLAN). */
 static void plan_free(void *which) {
     plan *p = which;
     pthread_mutex_lock(&listing);
@@ -263,7 +272,8 @@ static void plan_free(void *which) {
     free(p);
 }
 
-/* Frees NCCL's communicators, whose threads would else be at work while the process ends. The last failure is told. */
+/* Frees NCCL's communicators, whose threads would else be at work while the process ends. Returns 0, or REFUSED with
+ * the last failure. */
 int mpixla_gpus_end(void) {
     int code = 0;
     pthread_mutex_lock(&listing);
@@ -282,7 +292,8 @@ int plan_nccl_poll(void) {
     return code;
 }
 
-static void plan_keep(comm_entry *entry, plan *p) {
+/* Adds a plan to the list, and attaches it to its communicator. */
+static void plan_register(comm_entry *entry, plan *p) {
     pthread_mutex_lock(&listing);
     p->next = plans;
     plans = p;
@@ -300,7 +311,7 @@ int plan_find(const frame *f, const device *d, plan **found) {
     if (!p) {
         int code = plan_make(f, d, &p);
         if (code != 0) return code;
-        if (p) plan_keep(entry, p);
+        if (p) plan_register(entry, p);
     }
     *found = p;
     return 0;

@@ -44,7 +44,8 @@ int plan_find(const frame *f, const device *d, plan **found);
 /* Asks NCCL for errors of the plan's communicator so far. Returns 0, or REFUSED with error_set. The plan has NCCL. */
 int plan_nccl_check(const plan *p);
 
-/* The same for all plans whose errors no handler has reported, for a thread that watches. Never blocks. */
+/* Asks NCCL for errors of all plans whose errors no handler has reported, for a thread that watches. Never blocks.
+ * Returns 0, or REFUSED with error_set. */
 int plan_nccl_poll(void);
 
 #endif

@@ -17,7 +17,7 @@ extern const route route_gpu_host;    /* a GPU's memory: by way of pinned memory
 extern const route *const routes_table[];
 
 /* Chooses the route of a call that was read. In a job where some rank may have a GPU the ranks of a collective call
- * agree first, whatever memory each has, so that all choose alike: that communicates. Returns 0 or an error code. */
+ * agree on it first, whatever memory each has; that communicates. Returns 0 or an error code. */
 int routes_choose(frame *f, const operation *o);
 
 /* Chooses the route, unless the call is prepared and has it: that holds in a job without GPUs. `on`: the features that
@@ -26,8 +26,8 @@ static inline int routes_find(frame *f, const operation *o, unsigned on) {
     return f->route && !(on & FEATURE_GPUS) ? 0 : routes_choose(f, o);
 }
 
-/* Before the ranks of a call compare it: fails if calls on its communicator cannot go on any more, since memory that
- * its ranks share is broken. Returns 0 or an error code. */
+/* Returns 0, or an error code if memory that the ranks of the communicator share is broken, so that calls on it cannot
+ * go on. Called before the ranks of a call compare it. */
 int routes_check(const frame *f);
 
 /* Prepares a call that goes through MPI: finds the communicator for the row's expression, and waits for a message that

@@ -111,7 +111,7 @@ static exact_kind kind_of(what w) {
 static double sum(what w, int n, int parts, const exact_form *form) {
     int64_t words[EXACT_WORDS_MOST], total[EXACT_WORDS_MOST] = {0};
     exact_environment e;
-    exact_enter(&e);
+    exact_environment_set(&e);
     for (int k = 0; k < parts; k++) {
         exact_sum s = exact_begin(kind_of(w), words);
         add(&s, w, n * k / parts, n * (k + 1) / parts - n * k / parts);
@@ -119,7 +119,7 @@ static double sum(what w, int n, int parts, const exact_form *form) {
         for (int i = 0; i < exact_words(kind_of(w)); i++) total[i] += words[i];
     }
     double result = exact_round(kind_of(w), total, form);
-    exact_leave(&e);
+    exact_environment_restore(&e);
     return result;
 }
 

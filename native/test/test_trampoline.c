@@ -32,7 +32,7 @@ static void offers_are_taken_by_place(void) {
     CHECK_INT(trampoline_comm_split(TRAMPOLINE_WORLD, FIRST, 0, &other), 0);
     CHECK_INT((int64_t)other, FIXTURE_SELF + TRAMPOLINE_COMMS);
     CHECK_INT(mpixla_trampoline_offers(), 1);
-    CHECK_INT(clique_take(FIRST + 1, 0), -1);
+    CHECK_INT(clique_offer_take(FIRST + 1, 0), -1);
 }
 
 static void communicators_say_what_they_are(void) {

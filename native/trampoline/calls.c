@@ -64,6 +64,7 @@ typedef struct call {
     trace_call traced;
 } call;
 
+/* Notes the failure of the sentence in error_get. Returns FAILED. */
 static int call_refuse(void) {
     failure_add(error_get(), NULL);
     return FAILED;
@@ -89,8 +90,8 @@ static int calls_unstarted_refuse(void) {
     return FAILED;
 }
 
-/* Reads what all calls have. A negative count is what XLA's 64-bit counts beyond an int may become. Returns 0, or
- * FAILED where the call cannot be made. */
+/* Fills the facts and handles that all calls have. A negative count is an int that has overflowed from XLA's 64-bit
+ * count. Returns 0, or FAILED if the call cannot be made. */
 static int call_read(call *c, const frame_shape *row, trampoline_handle comm, int n, trampoline_handle type) {
     if (!mpi_get()) return calls_unstarted_refuse();
     if (n < 0) {
@@ -113,7 +114,8 @@ static int call_read(call *c, const frame_shape *row, trampoline_handle comm, in
     return 0;
 }
 
-/* MAX and MIN of floats are ours, in which NaN wins as it does in jnp.max. */
+/* Sets the reduction of the call. MAX and MIN of floats are the library's, in which NaN wins as it does in jnp.max.
+ * Returns 0 or FAILED. */
 static int call_op_read(call *c, trampoline_handle op) {
     int64_t number = (int64_t)op - TRAMPOLINE_SUM;
     const mpixla_handle *ours = float_reduce_find(c->facts.sent_type->number, number);
@@ -124,7 +126,8 @@ static int call_op_read(call *c, trampoline_handle op) {
     return 0;
 }
 
-static void call_enter(call *c) {
+/* Publishes the begin of a call to the watchdog, the timeline and the debug lines. */
+static void call_begin(call *c) {
     call_facts *f = &c->facts;
     if (facts_are_collective(f)) f->sequence = comm_count(f->communicator);
     c->on = features_get();
@@ -133,7 +136,8 @@ static void call_enter(call *c) {
     if (c->on & FEATURE_LOG) log_start(&c->line, f, NULL);
 }
 
-static int call_leave(call *c, int code) {
+/* Publishes the end of a call. Returns 0, or FAILED with the sentence about MPI's code. */
+static int call_end(call *c, int code) {
     if (c->on & FEATURE_LOG) log_end(&c->line, &c->facts, mpi_error_class(code));
     if (c->on & FEATURE_TRACE) trace_end(&c->traced, NULL, code != 0);
     flight_leave(c->mine, &c->here);
@@ -146,9 +150,10 @@ static int call_leave(call *c, int code) {
     return call_refuse();
 }
 
-/* Makes a collective call of `n` items a rank through memory that the ranks share, if that is its way (local/local.h):
- * `*made` says whether. Else checks that MPI may make it. Returns 0 or an error code. */
-static int calls_share(const call *c, const void *s, int64_t sent, void *r, int64_t received, int64_t n, int *made) {
+/* Makes a collective call of `n` items a rank through memory that the ranks share, if that is faster (local/local.h):
+ * sets `*made` to whether it did. Else checks that MPI may make it. Returns 0 or an error code. */
+static int calls_local_run(const call *c, const void *s, int64_t sent, void *r, int64_t received, int64_t n,
+                           int *made) {
     frame f = {.facts = c->facts,
                .send = {.data = (void *)(intptr_t)s, .count = sent, .dtype = c->facts.sent_type},
                .recv = {.data = r, .count = received, .dtype = c->facts.received_type},
@@ -162,10 +167,11 @@ static int calls_share(const call *c, const void *s, int64_t sent, void *r, int6
     f.own.attributes[ATTRIBUTE_OP] = c->facts.reduction;
     *made = 0;
     frame_posts_fill(&f);
-    const int code = local_can(&f) ? local_run(&f, made) : 0;
+    const int code = local_can_make(&f) ? local_run(&f, made) : 0;
     return code != 0 || *made ? code : local_check(&f);
 }
 
+/* Makes XLA's MPI_Allgather. */
 int trampoline_allgather(const void *s, int sn, trampoline_handle st, void *r, int rn, trampoline_handle rt,
                          trampoline_handle comm) {
     (void)rn;
@@ -173,24 +179,26 @@ int trampoline_allgather(const void *s, int sn, trampoline_handle st, void *r, i
     call c;
     int made;
     if (call_read(&c, &allgather_shape, comm, sn, st)) return call_refuse();
-    call_enter(&c);
-    int code = calls_share(&c, s, sn, r, (int64_t)sn * c.facts.communicator->size, sn, &made);
+    call_begin(&c);
+    int code = calls_local_run(&c, s, sn, r, (int64_t)sn * c.facts.communicator->size, sn, &made);
     if (code == 0 && !made) code = mpi_get()->small->allgather(s, sn, c.type, r, sn, c.type, c.comm);
-    return call_leave(&c, code);
+    return call_end(&c, code);
 }
 
+/* Makes XLA's MPI_Allreduce. */
 int trampoline_allreduce(const void *s, void *r, int n, trampoline_handle t, trampoline_handle op,
                          trampoline_handle comm) {
     call c;
     int made;
     if (call_read(&c, &allreduce_shape, comm, n, t) || call_op_read(&c, op)) return call_refuse();
-    call_enter(&c);
-    int code = calls_share(&c, s, n, r, n, n, &made);
+    call_begin(&c);
+    int code = calls_local_run(&c, s, n, r, n, n, &made);
     if (s == r) s = (const void *)(intptr_t)mpi_get()->facts.in_place; /* NOLINT(performance-no-int-to-ptr) */
     if (code == 0 && !made) code = mpi_get()->small->allreduce(s, r, n, c.type, c.op, c.comm);
-    return call_leave(&c, code);
+    return call_end(&c, code);
 }
 
+/* Makes XLA's MPI_Reduce_scatter, whose parts must be equal. */
 int trampoline_reduce_scatter(const void *s, void *r, const int *n, trampoline_handle t, trampoline_handle op,
                               trampoline_handle comm) {
     call c;
@@ -201,12 +209,13 @@ int trampoline_reduce_scatter(const void *s, void *r, const int *n, trampoline_h
             error_set("XLA asks for a reduce-scatter of parts of different sizes, which mpixla does not pass on");
             return call_refuse();
         }
-    call_enter(&c);
-    int code = calls_share(&c, s, (int64_t)n[0] * c.facts.communicator->size, r, n[0], n[0], &made);
+    call_begin(&c);
+    int code = calls_local_run(&c, s, (int64_t)n[0] * c.facts.communicator->size, r, n[0], n[0], &made);
     if (code == 0 && !made) code = mpi_get()->small->reduce_scatter_block(s, r, n[0], c.type, c.op, c.comm);
-    return call_leave(&c, code);
+    return call_end(&c, code);
 }
 
+/* Makes XLA's MPI_Sendrecv. */
 int trampoline_sendrecv(const void *s, int sn, trampoline_handle st, int dest, int sendtag, void *r, int rn,
                         trampoline_handle rt, int source, int recvtag, trampoline_handle comm, void *ignored) {
     (void)rt;
@@ -218,8 +227,8 @@ int trampoline_sendrecv(const void *s, int sn, trampoline_handle st, int dest, i
     c.facts.source = source;
     c.facts.recvtag = recvtag;
     _Alignas(16) char status[MPI_STATUS_BYTES];
-    call_enter(&c);
-    return call_leave(
+    call_begin(&c);
+    return call_end(
         &c, mpi_get()->small->sendrecv(s, sn, c.type, dest, sendtag, r, rn, c.type, source, recvtag, c.comm, status));
 }
 
@@ -235,7 +244,8 @@ typedef struct messages {
 } messages;
 static _Thread_local messages *started; /* NULL until there is one */
 
-/* NULL if there is no memory: messages are waited for all the same, and nobody watches. */
+/* Returns the list of the messages that XLA has started on this thread; NULL without memory: messages are waited for
+ * all the same, and are not watched. */
 static messages *calls_started_get(void) {
     if (started) return started;
     started = scratch_get(SCRATCH_STARTED, sizeof *started);
@@ -243,10 +253,12 @@ static messages *calls_started_get(void) {
     return started;
 }
 
+/* Keeps the facts of a message that XLA has started, for trampoline_wait; reports a failed start. Returns 0 or FAILED.
+ */
 static int calls_message_start(call *c, const trampoline_handle *request, int code) {
     if (code != 0) {
-        call_enter(c);
-        return call_leave(c, code);
+        call_begin(c);
+        return call_end(c, code);
     }
     messages *m = calls_started_get();
     if (!m) return 0;
@@ -256,6 +268,7 @@ static int calls_message_start(call *c, const trampoline_handle *request, int co
     return 0;
 }
 
+/* Starts XLA's MPI_Isend. */
 int trampoline_isend(const void *b, int n, trampoline_handle t, int dest, int tag, trampoline_handle comm,
                      trampoline_handle *request) {
     call c;
@@ -266,6 +279,7 @@ int trampoline_isend(const void *b, int n, trampoline_handle t, int dest, int ta
     return calls_message_start(&c, request, mpi_get()->small->isend(b, n, c.type, dest, tag, c.comm, request));
 }
 
+/* Starts XLA's MPI_Irecv. */
 int trampoline_irecv(void *b, int n, trampoline_handle t, int source, int tag, trampoline_handle comm,
                      trampoline_handle *request) {
     call c;
@@ -276,6 +290,7 @@ int trampoline_irecv(void *b, int n, trampoline_handle t, int source, int tag, t
     return calls_message_start(&c, request, mpi_get()->small->irecv(b, n, c.type, source, tag, c.comm, request));
 }
 
+/* Waits for a message that XLA has started, as a call that is watched. */
 int trampoline_wait(trampoline_handle *request, void *ignored) {
     (void)ignored;
     _Alignas(16) char status[MPI_STATUS_BYTES];
@@ -289,14 +304,15 @@ int trampoline_wait(trampoline_handle *request, void *ignored) {
     }
     call c = {.facts = started->of[i].facts, .mine = flight_of_thread()};
     started->of[i].facts.communicator = NULL;
-    call_enter(&c);
-    return call_leave(&c, mpi_get()->wait(request, status));
+    call_begin(&c);
+    return call_end(&c, mpi_get()->wait(request, status));
 }
 
-/* XLA does not look at what this returns, and would go on with no communicator: so the job ends here. */
+/* Gives XLA the communicator that the front end has offered for this clique. Ends the job if there is none: XLA does
+ * not look at the returned code, and would go on with no communicator. */
 int trampoline_comm_split(trampoline_handle comm, int color, int key, trampoline_handle *part) {
     (void)comm;
-    int64_t found = clique_take(color, key);
+    int64_t found = clique_offer_take(color, key);
     if (found < 0) {
         const mpi_library *mpi = mpi_get();
         char why[ERROR_BYTES];
@@ -312,26 +328,28 @@ int trampoline_comm_split(trampoline_handle comm, int color, int key, trampoline
     return 0;
 }
 
-/* It belongs to the front end. */
+/* Forgets XLA's handle of a communicator, which belongs to the front end. */
 int trampoline_comm_free(trampoline_handle *comm) {
     *comm = 0;
     return 0;
 }
 
-static int calls_comm_ask(trampoline_handle comm, int (*ask)(mpixla_handle comm, int *answer), int *answer) {
+/* Asks MPI for the rank or the size of a communicator, by its function `ask`. Returns 0 or FAILED. */
+static int calls_comm_query(trampoline_handle comm, int (*ask)(mpixla_handle comm, int *answer), int *answer) {
     if (comm == TRAMPOLINE_WORLD) return ask(mpi_get()->facts.comm_world, answer);
     const comm_entry *c = calls_comm_find(comm);
     return c ? ask(c->handle, answer) : call_refuse();
 }
 
 int trampoline_comm_rank(trampoline_handle comm, int *rank) {
-    return mpi_get() ? calls_comm_ask(comm, mpi_get()->comm_rank, rank) : calls_unstarted_refuse();
+    return mpi_get() ? calls_comm_query(comm, mpi_get()->comm_rank, rank) : calls_unstarted_refuse();
 }
 
 int trampoline_comm_size(trampoline_handle comm, int *size) {
-    return mpi_get() ? calls_comm_ask(comm, mpi_get()->comm_size, size) : calls_unstarted_refuse();
+    return mpi_get() ? calls_comm_query(comm, mpi_get()->comm_size, size) : calls_unstarted_refuse();
 }
 
+/* Tells XLA that MPI is initialized, with threads; FAILED if mpixla is not started. */
 int trampoline_init_thread(int *argc, char ***argv, int required, int *provided) {
     (void)argc;
     (void)argv;
@@ -347,13 +365,14 @@ int trampoline_finalize(void) {
     return 0;
 }
 
-/* XLA makes communicators on this thread alone if MPI says no to others. The front end has seen to it that MPI takes
- * calls from all. */
+/* Tells XLA that each thread may call MPI, as the front end has made sure: else XLA makes communicators on the main
+ * thread alone. */
 int trampoline_is_thread_main(int *flag) {
     *flag = 1;
     return 0;
 }
 
+/* Writes the sentence about the last failure of this thread. */
 int trampoline_error_string(int code, char *text, int *length) {
     (void)code;
     *length = snprintf(text, TRAMPOLINE_TEXT_BYTES, "%s", error_get());
@@ -361,7 +380,7 @@ int trampoline_error_string(int code, char *text, int *length) {
     return 0;
 }
 
-/* MPItrampoline asks when it is loaded, with MPITRAMPOLINE_VERBOSE. */
+/* Writes the version text that MPItrampoline prints when it is loaded with MPITRAMPOLINE_VERBOSE. */
 int trampoline_get_library_version(char *text, int *length) {
     *length = snprintf(text, TRAMPOLINE_TEXT_BYTES, "mpixla, for the MPI that mpi4py loads");
     return 0;

@@ -15,6 +15,7 @@ static struct {
 static int offered;
 static pthread_mutex_t offering = PTHREAD_MUTEX_INITIALIZER;
 
+/* Offers a communicator to XLA for the clique with this color and key. Returns 0 or REFUSED. */
 int mpixla_trampoline_offer(int64_t comm, int color, int key) {
     int code = 0;
     if (!comm_find(comm)) return REFUSED;
@@ -31,6 +32,7 @@ int mpixla_trampoline_offer(int64_t comm, int color, int key) {
     return code;
 }
 
+/* Returns the number of offers that XLA has not taken. */
 int mpixla_trampoline_offers(void) {
     pthread_mutex_lock(&offering);
     int count = offered;
@@ -38,9 +40,7 @@ int mpixla_trampoline_offers(void) {
     return count;
 }
 
-/* The newest offer that fits: cliques with the same first device and the same place in it look alike, and the front end
- * opens one at a time. */
-int64_t clique_take(int color, int key) {
+int64_t clique_offer_take(int color, int key) {
     int64_t comm = -1;
     pthread_mutex_lock(&offering);
     int i = offered - 1;

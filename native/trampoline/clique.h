@@ -4,8 +4,9 @@
 
 #include <stdint.h>
 
-/* The number of the communicator that was offered to XLA for this clique, which nobody else gets from then on; -1 if
- * there is none. */
-int64_t clique_take(int color, int key);
+/* Removes the offer of a communicator for this clique, and returns its number; -1 if there is none. The newest offer is
+ * taken: cliques with the same first device and the same place in it look alike, and the front end opens one at a time.
+ */
+int64_t clique_offer_take(int color, int key);
 
 #endif

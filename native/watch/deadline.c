@@ -707,7 +707,7 @@ int mpixla_timeout_set(double limit, double warn_after, mpixla_handle comm, cons
     /* Before the thread, as the others wait for this rank to leave even if it cannot have one. */
     comm_slot_destructor_set(COMM_SLOT_END, deadline_finalize);
     comm_attach(comm_find_any(0), COMM_SLOT_END, &deadline);
-    if (deadline.ends_job) nccl_calls_wait();
+    if (deadline.ends_job) nccl_calls_synchronous_set();
     int code = system_condition_make(&deadline.changed);
     return code == 0 ? thread_start(deadline_thread_run, STACK_BYTES, "for the time limit") : code;
 }

@@ -127,9 +127,11 @@ static inline void timeline_publish(timeline_record *r, uint32_t kind) {
     atomic_store_explicit(&r->kind, kind, memory_order_release);
 }
 
+/* Adds the records that describe the object at `key`, with its number. */
+typedef void timeline_definition(timeline *t, uint32_t number, const void *key);
+
 /* Returns the number that records use for the object at `key`, which must never move or change; 0 without numbers: the
  * file ends. At the first use `define` adds the records that describe the object. */
-typedef void timeline_definition(timeline *t, uint32_t number, const void *key);
 uint16_t timeline_number_of(timeline *t, const void *key, timeline_definition *define);
 
 /* Adds a text or a list of so many bytes to the file, in as many records as it takes. */

@@ -210,7 +210,7 @@ static int has_failed(const running *r) {
 }
 
 /* Returns whether all messages arrived, and fitted. */
-static int messages_move(running *r) {
+static int messages_pieces_move(running *r) {
     double since = 0;
     for (;;) {
         int moved = 0, left = 0;
@@ -276,7 +276,7 @@ void fake_group_run(const fake_operation *operations, size_t count) {
             for (int is_send = 0; is_send < 2 && peer != o->comm->rank; is_send++)
                 message_add(&r, o, peer, is_send, r.parts[i]);
     }
-    if (messages_move(&r))
+    if (messages_pieces_move(&r))
         for (size_t i = 0; i < count; i++) operation_end(&operations[i], r.parts[i]);
     for (size_t i = 0; i < count; i++) free(r.parts[i]);
     free(r.parts);

@@ -175,7 +175,7 @@ static void each_gives_nccl_its_calls(void) {
         for (int rank = 0; rank <= 2; rank += 2) {
             call_make(&c, calls[i].op, rank ? FIXTURE_RANK2 : FIXTURE_RANK0, 0);
             read_frame(calls[i].op);
-            CHECK_INT(nccl_takes(&f), 1);
+            CHECK_INT(nccl_supports(&f), 1);
             CHECK_INT(calls[i].run(&f), 0);
             CHECK_STR(text, rank ? calls[i].on_rank2 : calls[i].on_rank0);
             CHECK_INT(group_depth, 0);
@@ -288,7 +288,7 @@ static void reductions_are_nccls(void) {
             call_attribute_set(&c, "op", rows[i].op);
             for (int side = 0; side < 2; side++) call_dtype_set(&c, side, 0, rows[i].dtype);
             read_frame(functions[k].op);
-            CHECK_INT(nccl_takes(&f), rows[i].text != NULL);
+            CHECK_INT(nccl_supports(&f), rows[i].text != NULL);
             if (!rows[i].text) continue;
             CHECK_INT(functions[k].run(&f), 0);
             snprintf(expected, sizeof expected, "%s%s%s;", functions[k].before, rows[i].text, k == 1 ? " root0" : "");
@@ -299,12 +299,12 @@ static void reductions_are_nccls(void) {
     call_make(&c, "allreduce", FIXTURE_RANK0, 0);
     call_attribute_set(&c, "op", own);
     read_frame("allreduce");
-    CHECK_INT(nccl_takes(&f), 0);
+    CHECK_INT(nccl_supports(&f), 0);
     /* What does not reduce takes any type. */
     call_make(&c, "allgather", FIXTURE_RANK0, 0);
     for (int side = 0; side < 2; side++) call_dtype_set(&c, side, 0, FFI_F8E5M2);
     read_frame("allgather");
-    CHECK_INT(nccl_takes(&f), 1);
+    CHECK_INT(nccl_supports(&f), 1);
     CHECK_INT(nccl_allgather(&f), 0);
     CHECK_STR(text, "all_gather send+0 recv+0 3 t1;");
 }
