@@ -83,7 +83,7 @@ static int execute_arrival_check(const frame *f) {
     frame_describe(f, what, sizeof what);
     return error_set(
         "r%d | a message of %lld bytes came, which is no whole number of items of %s: receive with a "
-        "template of the shape and data type of what is sent (%s)",
+        "template of the shape and data type of the array that is sent (%s)",
         mpi_get()->world_rank, (long long)f->arrived, dtype->row->name, what);
 }
 
@@ -170,12 +170,12 @@ static ffi_error *execute_call(const ffi_call_frame *call, prepared *p, const op
     ffi_error *error = code == 0         ? NULL
                        : code == REFUSED ? execute_refusal_make(call, f.facts.site)
                                          : execute_mpi_error_make(call, &f, code);
-    if (o->row.request == MPIXLA_WAITS) request_finish(&f, code); /* the error has said what the request was */
+    if (o->row.request == MPIXLA_WAITS) request_finish(&f, code); /* after the error, which describes the request */
     return error;
 }
 
 /* Refuses all calls in a forked process, with error_set: no lock may be taken there, as another thread may have held it
- * at the fork. Elsewhere prints the failures that nobody has seen. Returns whether calls are refused. */
+ * at the fork. Elsewhere prints the failures that the program has not seen. Returns whether calls are refused. */
 static int execute_process_check(unsigned on) {
     if (on & FEATURE_FORKED) return comm_state_check() != 0;
     failure_unseen_print();

@@ -2,11 +2,11 @@
  *
  * A function that can fail returns 0, or an error code, which is one of two kinds:
  *
- *   REFUSED    a failure that is not MPI's, or that has a sentence already: whoever found it has called error_set
- *   positive   what a function of MPI returned. It has no sentence yet: MPI's own text is fetched where the call ends
- *              (execute.c). Only functions that call MPI for a call of the program return such a code.
+ *   REFUSED    a failure that is not MPI's, or that has a sentence already: its finder has called error_set
+ *   positive   the code that a function of MPI returned. There is no sentence yet: MPI's own text is fetched where the
+ * call ends (execute.c). Only functions that call MPI for a call of the program return such a code.
  *
- * Headers say "0 or REFUSED" of those that give no code of MPI's, and "0 or an error code" of the others. A caller
+ * Headers say "0 or REFUSED" of functions that give no code of MPI's, and "0 or an error code" of the others. A caller
  * returns an error code unchanged. A function that returns a number >= 0 returns REFUSED on failure, and one that
  * returns a pointer returns NULL, both after error_set.
  *

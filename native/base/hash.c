@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* FNV-1a, and then a mixer, so that each bit of the input reaches each of the result. */
+/* Returns the FNV-1a hash of the bytes, mixed so that each bit of the input reaches each of the result. */
 uint64_t hash_bytes(const void *data, size_t bytes) {
     const unsigned char *at = data;
     uint64_t n = UINT64_C(0xcbf29ce484222325);

@@ -82,7 +82,7 @@ static struct {
     int64_t when, used; /* nanoseconds */
 } before, newest;
 
-/* Measures the processor time of this process; at most once a second. */
+/* Records the processor time that this process has used, for process_percent, at most once a second. */
 void process_measure(void) {
     int64_t now = clock_now();
     if (now - newest.when < 1000000000) return;

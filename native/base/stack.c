@@ -9,7 +9,7 @@
 enum { KEPT_BYTES = 4096 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static char kept[KEPT_BYTES]; /* what the front end has answered last */
+static char kept[KEPT_BYTES]; /* the front end's last answer */
 static int64_t kept_threads;
 
 /* Stores the front end's answer to a request for its stacks: the text (copied), and the number of threads that may

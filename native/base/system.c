@@ -26,7 +26,7 @@ static struct timespec system_timespec(int64_t nanoseconds) {
 }
 
 #ifdef __APPLE__
-/* Conditions know the time of day alone, or how long to wait. There are no semaphores but those of Mach. */
+/* Conditions take the time of day, or a duration. The only semaphores are Mach's. */
 #include <mach/mach_error.h>
 #include <mach/mach_init.h>
 #include <mach/semaphore.h>

@@ -12,7 +12,7 @@
  */
 static const char *facts_peer_name(int64_t peer, char number[24]) {
     if (peer == MPIXLA_ANY_SOURCE) return "any";
-    if (peer == MPIXLA_PROC_NULL) return "nobody";
+    if (peer == MPIXLA_PROC_NULL) return "MPI_PROC_NULL";
     snprintf(number, 24, "%lld", (long long)peer);
     return number;
 }

@@ -29,7 +29,7 @@ enum {
 
 enum { OPTIONAL = PACKED | SITE }; /* attributes that every row takes, and that a program may leave out */
 
-/* Which ranks wait for which others in a call. */
+/* The pattern in which ranks wait for each other in a call. */
 typedef enum frame_pattern {
     NO_PATTERN, /* of a row that waits for a request: the call that started it has one */
     ALL,        /* each rank for all others */

@@ -121,7 +121,7 @@ static int frame_shift_resolve(frame *f, int attribute) {
     return comm_shift(f->facts.communicator, steps->items, steps->size, &f->own.attributes[attribute]);
 }
 
-/* Numbers at run time: they are this MPI's, and are translated to those of programs */
+/* Numbers at run time, which are this MPI's and are translated to the program's */
 
 static int frame_attribute_is_at_run_time(const frame *f, int attribute) {
     return (int)(f->at_run_time >> attribute & 1U);
@@ -167,7 +167,7 @@ static int frame_values_resolve(frame *f, const mpi_library *mpi, const values *
         used += n;
     }
     if (used == v->n) return 0;
-    return error_set("%s was given %lld numbers at run time, which are not as many as its attributes need",
+    return error_set("%s was given %lld numbers at run time, but its attributes need another number of them",
                      f->facts.row->mpi_name, (long long)v->n);
 }
 
@@ -203,7 +203,7 @@ static int frame_topology_check(const frame *f) {
     int is_halo = frame_has(f, ATTRIBUTE_WIDTH);
     if (t && (!is_halo || t->dimensions >= 0)) return 0;
     return error_set("%s needs a communicator with a %s, but '%s' has none", f->facts.row->op_name,
-                     is_halo ? "Cartesian topology" : "topology, which says who is whose neighbour",
+                     is_halo ? "Cartesian topology" : "topology, which defines the neighbours",
                      f->facts.communicator->name);
 }
 
@@ -236,8 +236,8 @@ static int frame_status_resolve(frame *f) {
 
 /* Checks the attributes, and sets the numbers that MPI is called with. Returns 0 or REFUSED. */
 static int frame_attributes_resolve(frame *f, const mpi_library *mpi, const values *v) {
-    static const int nothing_else[] = {0}, nobody[] = {MPIXLA_PROC_NULL, 0},
-                     anybody[] = {MPIXLA_PROC_NULL, MPIXLA_ANY_SOURCE, 0};
+    static const int nothing_else[] = {0}, or_null[] = {MPIXLA_PROC_NULL, 0},
+                     or_any[] = {MPIXLA_PROC_NULL, MPIXLA_ANY_SOURCE, 0};
     const int64_t *a = f->attributes;
     f->facts.reverse = frame_has(f, ATTRIBUTE_REVERSE) && a[ATTRIBUTE_REVERSE] != 0;
     f->facts.back = frame_has(f, ATTRIBUTE_BACK) && a[ATTRIBUTE_BACK] != 0;
@@ -252,12 +252,12 @@ static int frame_attributes_resolve(frame *f, const mpi_library *mpi, const valu
     if ((facts_have_neighbours(&f->facts) && frame_topology_check(f)) || frame_values_resolve(f, mpi, v))
         return REFUSED;
     if (frame_has(f, ATTRIBUTE_DEST)) {
-        if (frame_rank_check(f, ATTRIBUTE_DEST, nobody) || frame_tag_check(f, ATTRIBUTE_SENDTAG, 0)) return REFUSED;
+        if (frame_rank_check(f, ATTRIBUTE_DEST, or_null) || frame_tag_check(f, ATTRIBUTE_SENDTAG, 0)) return REFUSED;
         f->dest = frame_rank_to_mpi(&mpi->facts, a[ATTRIBUTE_DEST]);
         f->sendtag = (int)a[ATTRIBUTE_SENDTAG];
     }
     if (frame_has(f, ATTRIBUTE_SOURCE)) {
-        if (frame_rank_check(f, ATTRIBUTE_SOURCE, anybody) || frame_tag_check(f, ATTRIBUTE_RECVTAG, 1)) return REFUSED;
+        if (frame_rank_check(f, ATTRIBUTE_SOURCE, or_any) || frame_tag_check(f, ATTRIBUTE_RECVTAG, 1)) return REFUSED;
         f->source = frame_rank_to_mpi(&mpi->facts, a[ATTRIBUTE_SOURCE]);
         f->recvtag = (int)(a[ATTRIBUTE_RECVTAG] == MPIXLA_ANY_TAG ? mpi->facts.any_tag : a[ATTRIBUTE_RECVTAG]);
     }
@@ -333,8 +333,8 @@ static int frame_shapes_differ(const ffi_buffer *a, const ffi_buffer *b) {
     return differ;
 }
 
-/* Reads the pairs of operand and result of a MANY call. `send` and `recv` become the first pair, with the items of all
- * pairs. Returns 0 or REFUSED. */
+/* Reads the operands and results of a call of any number of arrays (MANY), in pairs. `send` and `recv` become the first
+ * pair, with the items of all pairs. Returns 0 or REFUSED. */
 static int frame_many_read(frame *f, const ffi_buffers *operands, const ffi_buffers *results) {
     const char *op = f->facts.row->mpi_name;
     int64_t items = 0, pairs = 0, i = 0, j = 0;
@@ -396,9 +396,8 @@ static int frame_counts_check(frame *f) {
         (f->facts.row->counts == GATHERED && !frame_is_product(recv->count, size, send->count)) ||
         (f->facts.row->counts == SCATTERED && !frame_is_product(send->count, size, recv->count)))
         return error_set(
-            "%s on %lld ranks was called with %lld items to send and %lld to receive, which do not go "
-            "together",
-            op, (long long)size, (long long)send->count, (long long)recv->count);
+            "%s on %lld ranks was called with %lld items to send and %lld to receive, whose numbers do not match", op,
+            (long long)size, (long long)send->count, (long long)recv->count);
     return 0;
 }
 

@@ -25,7 +25,7 @@ typedef struct frame_array {
     int64_t size;
 } frame_array;
 
-/* Which of a call's messages failed, and in which function of MPI. */
+/* The message of a call that failed, and the function of MPI in which it failed. */
 typedef struct frame_fault {
     const char *function; /* NULL: the call's own, or none failed */
     int is_sent;          /* by this rank; else it was to receive the message */

@@ -10,9 +10,9 @@ typedef struct parts {
     const void *counts, *displs; /* in items: ints, or int64_ts for MPI's large-count functions */
 } parts;
 
-/* Fills `p` with the counts and displacements, in items, of n parts in order, of rows[i] rows of row_items items each;
- * the sum must fit an int, or with `large` an int64_t. The arrays belong to the calling thread, and are valid until its
- * next call for this slot. Returns 0 or REFUSED. */
+/* Fills `p` with the counts and displacements, in items, of n parts in order. Part i has rows[i] rows of row_items
+ * items; the sum must fit an int, or with `large` an int64_t. The arrays belong to the calling thread, and are valid
+ * until its next call for this slot. Returns 0 or REFUSED. */
 int parts_make(parts *p, int slot, const int64_t *rows, int64_t n, int64_t row_items, int large);
 
 #endif

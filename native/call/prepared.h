@@ -1,4 +1,4 @@
-/* A call of a compiled program, prepared once: what the call's first run reads and checks holds for every run, since
+/* A call of a compiled program, prepared once: the facts that its first run reads and checks hold for every run, since
  * XLA gives them the same attributes and shapes, and buffers in the same places.
  *
  * XLA keeps a `prepared` for each call of an executable, from the moment at which it instantiates the call until it

@@ -2,8 +2,8 @@
  *
  * JAX's own collectives wait for other ranks in XLA's threads, of which there are few. So do calls, and between the two
  * there is no order but that of data: the threads of one rank may all wait in collectives that another rank comes to
- * only after a call which the first one has no thread left for. A call that is made apart takes no thread of XLA's, so
- * whichever comes first, the other comes too. XLA still keeps calls in the order in which they depend on each other.
+ * only after a call which the first one has no thread left for. A call on a worker thread takes none of XLA's threads,
+ * so both come in any order. XLA still keeps calls in the order in which they depend on each other.
  */
 #ifndef MPIXLA_NATIVE_WORKER_H
 #define MPIXLA_NATIVE_WORKER_H

@@ -238,7 +238,8 @@ static int agreement_tag(const agreement *a) {
 /* Ends the job by job_fail, as there is no memory for the descriptions; returns REFUSED on a communicator of one rank.
  */
 static int agree_memory_fail(const comm_entry *entry) {
-    (void)error_set("out of memory to say on what the ranks of communicator '%s' disagree", entry->name);
+    (void)error_set("out of memory for the report of the differences between the ranks of communicator '%s'",
+                    entry->name);
     return job_fail(entry);
 }
 
@@ -270,7 +271,7 @@ static int agreement_exchange_start(agreement *a) {
     return code;
 }
 
-/* Tests a request that is active. Sets `*busy` to 0 once it is complete or has failed. Returns 0 or MPI's error code.
+/* Tests a request, if it is active. Sets `*busy` to 0 once it is complete or has failed. Returns 0 or MPI's error code.
  */
 static int agree_request_test(mpi_request *request, int *busy) {
     _Alignas(16) char status[MPI_STATUS_BYTES];
@@ -301,7 +302,8 @@ static void agreement_finish(agreement *a, int code) {
     if (a->refusal) snprintf(a->refusal, ERROR_BYTES, "%s", error_get());
 }
 
-/* Starts a replacement if it is needed, and makes the report. Returns REFUSED or an error code. */
+/* Reports the difference between the ranks' calls, after it has started an empty call in place of one that other ranks
+ * have started. Returns REFUSED or an error code. */
 static int agreement_conclude(const agreement *a) {
     char what[ERROR_BYTES];
     int code = !a->mine.starts && agreement_any_starts(a) ? agree_replacement_start(a->entry) : 0;
@@ -310,7 +312,7 @@ static int agreement_conclude(const agreement *a) {
     return error_set("%s", what);
 }
 
-/* Progresses a comparison, without blocking. The caller holds the lock. */
+/* Moves a comparison to its next phase if its requests are complete, without blocking. The caller holds the lock. */
 static void agreement_progress(agreement *a) {
     int coming = 1, busy = 1;
     if (a->phase == COMPARING) {
@@ -426,7 +428,7 @@ int agree_compare_wait(agreement *a) {
         (void)error_set(
             "%s", a->refusal
                       ? a->refusal
-                      : "the ranks do not agree on their collective call, and there was no memory to say on what");
+                      : "the ranks do not agree on their collective call, and there was no memory for the report");
     agreement_free(a);
     return code;
 }

@@ -8,8 +8,8 @@
  *   on the library's own communicator: each message has a note there, which comes before the message. If no matching
  *   note fits, the message's own does not.
  *
- * All other messages are accepted: on communicators that others may use, those of zeros, which are equal in every
- * type, and those in a GPU's memory, which are not hashed.
+ * All other messages are accepted: on communicators that others may use, messages of zeros, which are equal
+ * in every type, and messages in a GPU's memory, which are not hashed.
  *
  * If mpi4py receives a message that has a note, the note stays. The oldest note is dropped when there are too many.
  */
@@ -113,8 +113,8 @@ static int message_world_rank(const comm_entry *entry, int64_t rank) {
     return channel && members && rank >= 0 ? members[rank] : -1;
 }
 
-/* Hashes a message; of a long one only words at equal distances and the last one. No hash for data in a GPU's memory.
- */
+/* Returns the hash of a message's bytes; of a long one only of words at equal distances and the last one. No hash for
+ * data in a GPU's memory. */
 static message_content message_content_of(const frame *f, const frame_buffer *b, int64_t bytes) {
     const char *data = b->data;
     const int64_t words = bytes / 8, step = words / HASHED_WORDS + 1, rest = bytes < 8 ? bytes : 8;
@@ -281,9 +281,9 @@ static message_note_entry **message_note_find(const message *m, enum message_not
     return at;
 }
 
-/* Waits for the note of a message whose length is right: returns one that fits, if there is one or it comes in time;
- * else one that proves that the message does not fit; else NULL. The caller frees it. Sets `*any` to whether there was
- * a matching note. */
+/* Waits for the note of a message whose length is right. Returns a note that fits, if there is one or it comes in time,
+ * or one that proves that the message does not fit, or NULL. The caller frees it. Sets `*any` to whether there was a
+ * matching note. */
 static message_note_entry *message_note_wait(const message *m, int *any) {
     const int64_t until = clock_now() + (m->which == MESSAGES_ALL ? NOTE_PATIENCE_NS : 0);
     message_note_entry *found = NULL;
@@ -370,7 +370,7 @@ static int message_refuse(const frame *f, const message *m, const message_note *
     return error_set(
         "r%d | MPIXLA_CHECK: a message from rank %d to rank %d of communicator '%s' with tag %d is not what its "
         "receiver expects:\n  rank %d sends %s, at %s\n  rank %d receives %s, at %s\nThey differ in %s. Receive with a "
-        "template of the shape and data type of what is sent.",
+        "template of the shape and data type of the array that is sent.",
         mpi_get()->world_rank, m->source, entry->rank, entry->name, m->tag, m->source, sends,
         n && n->line[0] ? n->line : unknown, entry->rank, receives, *line ? line : unknown, difference);
 }

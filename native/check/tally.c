@@ -1,5 +1,5 @@
-/* Each rank counts the messages that it will send to each other rank, and those that it expects, and hashes their tags
- * and sizes. One MPI_Alltoall exchanges the counts, and each rank compares those of the senders with its own.
+/* Each rank counts the messages that it will send to each other rank, and the messages that it expects, and hashes
+ * their tags and sizes. One MPI_Alltoall exchanges the counts, and each rank compares the senders' counts with its own.
  */
 #include "check/tally.h"
 
@@ -100,10 +100,11 @@ static void tally_report(const frame *f, const tally_finding *all, char *text, s
     enum { SHOWN = 4 };
     static const char unknown[] = "an unknown line";
     int shown = 0;
-    size_t used = text_add(text, bytes, 0,
-                           "r%d | MPIXLA_CHECK: the ranks of communicator '%s' do not agree on what goes between them "
-                           "in their collective call number %lld:",
-                           mpi_get()->world_rank, f->facts.communicator->name, (long long)f->facts.sequence + 1);
+    size_t used =
+        text_add(text, bytes, 0,
+                 "r%d | MPIXLA_CHECK: the ranks of communicator '%s' do not agree on the messages between them "
+                 "in their collective call number %lld:",
+                 mpi_get()->world_rank, f->facts.communicator->name, (long long)f->facts.sequence + 1);
     for (int i = 0; i < f->size; i++) {
         const tally_finding *one = &all[i], *sender = &all[one->from];
         char sent[64], expected[64];
@@ -116,20 +117,22 @@ static void tally_report(const frame *f, const tally_finding *all, char *text, s
             one->from, i, sent, sender->line[0] ? sender->line : unknown, i, expected,
             alike ? " of other sizes, or in another order," : "", one->from, one->line[0] ? one->line : unknown);
     }
-    (void)text_add(
-        text, bytes, used, "%s\nWhat one rank sends to another, the other must expect%s. No rank has made this call.",
-        shown > SHOWN ? "\n  and more" : "",
-        frame_has(f, ATTRIBUTE_WIDTH) ? ": blocks of neighbours may differ in size only along the axis between them"
-                                      : "");
+    (void)text_add(text, bytes, used,
+                   "%s\nEach rank must expect the messages that the others send to it%s. No rank has made this call.",
+                   shown > SHOWN ? "\n  and more" : "",
+                   frame_has(f, ATTRIBUTE_WIDTH)
+                       ? ": blocks of neighbours may differ in size only along the axis between them"
+                       : "");
 }
 
-/* Gathers the findings of all ranks, and reports them. Collective. Returns REFUSED or an error code. */
+/* Gathers the differences that all ranks have found, and sets the report as the error. Collective. Returns REFUSED or
+ * an error code. */
 static int tally_refuse(const frame *f, const tally_finding *mine) {
     tally_finding *all = calloc((size_t)f->size, sizeof *all);
     mpixla_handle byte = dtype_find(FFI_U8)->handle;
     int64_t bytes = (int64_t)sizeof *mine;
     if (!all) {
-        (void)error_set("out of memory to say on what the ranks of communicator '%s' disagree",
+        (void)error_set("out of memory for the report of the differences between the ranks of communicator '%s'",
                         f->facts.communicator->name);
         return job_fail(f->facts.communicator);
     }

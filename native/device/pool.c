@@ -75,7 +75,7 @@ static void pool_block_free(const device *d, pool_block *b) {
     free(b);
 }
 
-/* Allocates memory of this kind. Returns 0 or REFUSED. */
+/* Allocates memory of the host, pinned or not, or of the GPU, as `kind` says. Returns 0 or REFUSED. */
 static int pool_memory_allocate(const device *d, pool_kind kind, size_t bytes, void **data) {
     if (kind == POOL_PINNED) return DRIVER_CALL(d->driver, host_alloc, data, bytes, DRIVER_HOST_PORTABLE);
     if (kind == POOL_DEVICE) return DRIVER_CALL(d->driver, device_alloc, data, bytes);

@@ -253,7 +253,7 @@ void exact_environment_restore(const exact_environment *e) {
     (void)fesetenv(&environment);
 }
 
-/* Returns the accumulator in these words. */
+/* Returns the accumulator of this kind whose words are `words`. */
 static exact_sum exact_sum_of(exact_kind kind, int64_t *words) {
     return (exact_sum){.words = words,
                        .n = exact_words(kind) - FLAG_WORDS,
@@ -261,7 +261,7 @@ static exact_sum exact_sum_of(exact_kind kind, int64_t *words) {
                        .room = room};
 }
 
-/* Returns whether FE_INEXACT works: under valgrind, for one, it does not. */
+/* Returns whether the processor sets FE_INEXACT when it rounds; under valgrind, for one, it does not. */
 static int exact_inexact_works(void) {
     enum { UNKNOWN, YES, NO };
     static _Atomic int known;

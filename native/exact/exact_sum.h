@@ -9,8 +9,7 @@
  *   exact_end(&s);
  *   exact_environment_restore(&e);
  *
- * In whatever order numbers are added, and whichever instructions the processor has, the rounded value has the same
- * bits. */
+ * The bits of the rounded value do not depend on the order of the numbers, nor on the processor's instructions. */
 #ifndef MPIXLA_NATIVE_EXACT_SUM_H
 #define MPIXLA_NATIVE_EXACT_SUM_H
 

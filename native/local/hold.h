@@ -1,6 +1,6 @@
 /* Ownership of the memory that a communicator's ranks share: one slot of the communicator for each kind of memory, and
- * one call at a time that owns what the slot has. The memory is made in the first call that takes it. It is freed with
- * the communicator; if a call owns it at that moment, that call frees it. */
+ * one call at a time that owns the memory in the slot. The memory is made in the first call that takes it. It is freed
+ * with the communicator; if a call owns it at that moment, that call frees it. */
 #ifndef MPIXLA_NATIVE_HOLD_H
 #define MPIXLA_NATIVE_HOLD_H
 

@@ -1,5 +1,5 @@
 /* Collective calls of ranks that all are on one host, through memory that they share (local/segment.h) instead of MPI.
- * Which rows may go that way says LOCAL in ops.def; what each of them is follows from its other columns.
+ * LOCAL in ops.def marks the rows that may go that way; each call follows from the row's other columns.
  *
  * Sums are made in the order of the ranks, so that they have the same bits on every rank, and in every run.
  */

@@ -1,6 +1,6 @@
 /* A piece in a ring is a record: its length and one, that of the message, and the bytes. The next record begins at the
- * next line of the cache. Whoever writes one clears the length of the next before: so what was there in an earlier lap
- * is never taken for a record.
+ * next line of the cache. Before a rank writes a record it clears the length of the next one, so that bytes of an
+ * earlier lap are never taken for a record.
  */
 #include "local/pairs.h"
 
@@ -24,7 +24,7 @@ typedef struct record {
 } record;
 
 typedef struct ring {
-    _Alignas(MEMORY_LINE) _Atomic uint64_t read; /* bytes, with what lies between records, since the beginning */
+    _Alignas(MEMORY_LINE) _Atomic uint64_t read; /* bytes since the beginning, with the padding between records */
     _Alignas(MEMORY_LINE) char bytes[RING_BYTES];
 } ring;
 
@@ -205,8 +205,8 @@ static memory_state *pairs_state(const void *value) {
     return &((const pairs *)value)->own->state;
 }
 
-/* Returns 0, or an error code if this rank's memory is broken. If a neighbour's memory is broken, breaks this rank's as
- * well, for the ranks that wait for this one. */
+/* Returns 0, or an error code if this rank's shared memory is broken. If a neighbour's memory is broken, breaks this
+ * rank's as well, for the ranks that wait for this one. */
 static int pairs_check(const void *value) {
     const pairs *p = value;
     memory_state *own = &p->own->state;

@@ -3,7 +3,7 @@
  * never ends it, and posts in no later one.
  *
  * The memory is the system's and not a window of MPI's: freeing a window waits for all ranks, of which one may have
- * died, and it may be of memory that is not there when it is written to. Whoever finds it by its number shares it. */
+ * died, and its pages may not be there when they are written to. A process shares it that finds it by its number. */
 #include "local/segment.h"
 
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
 /* A communicator's entry is attached to it as an MPI attribute. That gives two things for free: the number of a
- * communicator that is known already, and a callback when it is freed, through whichever object or language.
+ * communicator that is known already, and a callback when it is freed, through any object and language.
  * MPI_Finalize frees MPI_COMM_SELF first of all, so its callback tells that MPI is gone.
  */
 #include "mpi/comm.h"

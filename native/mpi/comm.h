@@ -10,12 +10,12 @@
 enum { COMM_NAME_BYTES = 64 };
 
 /* Communicators that the library makes of another: of the same processes with their ranks in reverse order, and a
- * duplicate, on which the library's messages do not meet those of the program. */
+ * duplicate, on which the library's messages do not meet the program's. */
 enum { COMM_REVERSED, COMM_PRIVATE, COMM_DERIVED };
 
 /* Slots of a communicator, one for each file that keeps something for it; NULL at first. */
 typedef enum comm_slot {
-    COMM_SLOT_END,      /* of MPI_COMM_SELF: what is to be done when MPI_Finalize begins (watch/deadline.c) */
+    COMM_SLOT_END,      /* of MPI_COMM_SELF: the first work when MPI_Finalize begins (watch/deadline.c) */
     COMM_SLOT_LEFTOVER, /* of MPI_COMM_SELF: and then, when all processes have come there (watch/leftover.h) */
     COMM_SLOT_PROGRESS, /* of MPI_COMM_SELF: last, as until then messages must move (mpi/progress.h) */
     COMM_SLOT_PLAN,     /* of the routes for GPUs (routes/plan.h) */
@@ -36,7 +36,7 @@ typedef struct comm_entry {
     atomic_int_least64_t collectives;     /* calls of all ranks so far */
     _Atomic(const void *) caller;         /* the front end's thread that has made the last one; NULL: none has */
     atomic_int is_shared;                 /* several of its threads have made some */
-    _Atomic(const int *) members;         /* the ranks in MPI_COMM_WORLD of its processes; NULL: nobody has said */
+    _Atomic(const int *) members;         /* the ranks in MPI_COMM_WORLD of its processes; NULL: unknown */
     _Atomic uint64_t kind;                /* hash of its members, and in lower bits of its name: see comm_keys_alike */
     atomic_int_least64_t key; /* a job-wide id without communication: `kind`, and the number of communicators of that
                                * kind before. Equal on all members only if they register these in the same order */

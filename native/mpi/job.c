@@ -12,7 +12,7 @@
 
 enum { STATUS = 1, FAILURE_BYTES = ERROR_BYTES + 512 };
 enum { END_SECONDS = 10, FLUSH_MILLISECONDS = 2000 };
-/* mpirun drops what it has not forwarded when a job aborts, and other ranks flush what they print in this time
+/* mpirun drops output that it has not forwarded when a job aborts, and other ranks flush their output in this time
  * (deadline.c). */
 enum { FORWARDING_MILLISECONDS = 500 };
 
@@ -69,7 +69,7 @@ int mpixla_end_last(int badly) {
     ends_badly = badly;
     return atexit(job_process_finalize) == 0
                ? 0
-               : error_set("the end of this process cannot be seen to: atexit has failed");
+               : error_set("MPI_Finalize cannot be registered for the end of this process: atexit has failed");
 }
 
 int job_fail(const comm_entry *entry) {

@@ -22,8 +22,8 @@ typedef struct outbox {
 /* Returns a message of so many bytes, zeros, to be filled and passed to outbox_send; NULL without memory. */
 outbox_message *outbox_message_new(int64_t bytes);
 
-/* Sends a message, which is the outbox's from then on, and frees those that MPI has sent. Returns 0 or MPI's error
- * code. */
+/* Sends a message, which is the outbox's from then on, and frees the messages that MPI has sent. Returns 0 or MPI's
+ * error code. */
 int outbox_send(outbox *o, outbox_message *m, int to, int tag, mpixla_handle comm);
 
 /* Frees the messages that MPI has sent, or has failed to send. Returns whether MPI still sends any. */

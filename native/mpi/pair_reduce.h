@@ -13,7 +13,7 @@ typedef struct pair_reduction {
     mpixla_handle op;
 } pair_reduction;
 
-/* Called by mpixla_start: makes the operations. Returns 0 or REFUSED. */
+/* Makes the operations on pairs with MPI. Called once, by mpixla_start. Returns 0 or REFUSED. */
 int pair_reduce_start(const mpi_library *mpi);
 
 /* Returns the reduction for pairs of so many bytes; NULL with error_set if there is none. `byte` is MPI's datatype of a

@@ -41,8 +41,8 @@ static int progress_has_moved(int64_t nanoseconds) {
     return nanoseconds > 2 * shortest;
 }
 
-/* Calls MPI until it moves nothing any more. Returns 0 once the thread must leave MPI, or if a call fails. The probes
- * are on MPI_COMM_WORLD: on MPI_COMM_SELF MPICH would move nothing. */
+/* Drives MPI's progress until it moves no message any more. Returns 0 once the thread must leave MPI, or if a call
+ * fails. The probes are on MPI_COMM_WORLD: on MPI_COMM_SELF MPICH would move nothing. */
 static int progress_mpi_call(const mpi_library *mpi) {
     pthread_mutex_lock(&calling);
     int goes_on = !ended;

@@ -23,8 +23,8 @@ static struct {
     uint64_t takes; /* bit n: type number n */
 } predefined[ROWS];
 
-/* A user-made reduction. MPI has no callback for its end, and uses its handle again; but whoever frees it clears the
- * variable that has the handle. */
+/* A user-made reduction. MPI has no callback for its end, and uses its handle again; but the function that frees it
+ * clears the variable that has the handle. */
 typedef struct user_made {
     mpixla_handle handle;
     _Atomic(const void *) kept[REDUCTION_KEPT]; /* such variables, NULL after the last */

@@ -15,7 +15,7 @@ int exchange(frame *f) {
                   *received = f->arrays[ATTRIBUTE_RECVCOUNTS].items, row = f->row_items;
     messages m;
     if (messages_begin(&m, f, sources->number + dests->number)) return REFUSED;
-    m.rule = "the two ranks disagree on what goes between them";
+    m.rule = "the two ranks disagree on the messages between them";
     for (int64_t i = 0, at = 0; i < sources->number; at += received[i++])
         messages_add(&m, (message){.peer = sources->ranks[i],
                                    .tag = sources->tags[i],

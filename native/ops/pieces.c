@@ -18,8 +18,10 @@ pieces pieces_of(const ffi_buffer *array, int64_t axis, int64_t width, int64_t a
 }
 
 /* An exchange along the last axis has small blocks: a copy of a constant size is a single instruction. */
+
 #define PIECES_COPY_BLOCKS(SIZE) \
     for (int64_t i = 0; i < p.number; i++, there += there_step, here += here_step) memcpy(there, here, SIZE)
+
 /* Copies the blocks of `p` from `here` to `there`, with these distances in bytes between blocks. */
 static void pieces_copy(char *there, int64_t there_step, const char *here, int64_t here_step, pieces p) {
     if (p.size == 1)

@@ -281,7 +281,7 @@ static int replicated_report(const frame *f, const replicated_array *a, const ch
         (strcmp(kind, "float") == 0 || strcmp(kind, "complex") == 0))
         (void)text_add(text, sizeof text, used,
                        "\nIf this is a gradient: mpixla.pvary(parameters), in the function that is differentiated, "
-                       "adds up those of all ranks (docs/derivatives.md).");
+                       "adds up the gradients of all ranks (docs/derivatives.md).");
     return f->attributes[ATTRIBUTE_CHECKED] == REPLICATED_PRINTED ? replicated_difference_print(f, text)
                                                                   : error_set("%s", text);
 }
@@ -293,7 +293,7 @@ static int replicated_refuse(const frame *f) {
     replicated_leaf mine = {.name = 0}, *all = calloc((size_t)f->size, sizeof *all);
     int64_t differing;
     if (!all) {
-        (void)error_set("out of memory for what ranks say of an array that they compare");
+        (void)error_set("out of memory for the report of an array that differs between ranks");
         return job_fail(f->facts.communicator);
     }
     int code = replicated_leaves_find(f, &first, &mine, &differing);

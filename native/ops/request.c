@@ -164,7 +164,8 @@ static int request_test(request *r) {
     return code != 0 || request_is_done(r);
 }
 
-/* Reads an id. Returns whether its numbers can be those of a request. */
+/* Reads the id of a request from the program's array, a place and a generation. Returns whether its numbers can be
+ * those of a request. */
 static int request_id_read(const frame_buffer *id, int *number, int *generation) {
     const float *values = id->data;
     for (int i = 0; i < 2; i++)
@@ -208,7 +209,7 @@ static int request_claim_check(const frame *f, const request *r, int generation)
 static int request_claim_by_id(const frame *f, request **claimed) {
     int number, generation;
     if (!request_id_read(&f->id, &number, &generation))
-        return error_set("what was waited for is no request: its id has other numbers than those of a request");
+        return error_set("the value that was waited for is no request: its id has numbers that no request has");
     if (!request_id_is_uniform(&f->id))
         return error_set(
             "the examples of a vmap have different requests here, and there is one wait for all: wait for a request in "

@@ -71,9 +71,9 @@ static void *gpu_mirror_find(const gpu_call *g, void *on_device) {
     return on_device;
 }
 
-/* Lists the mirrors that the call needs. A template has one where a wait copies it; else its values are copied to the
- * result later (execute_template_rest_copy). A status that is a result always has one: it is written and read with the
- * processor. */
+/* Adds a mirror to the call's list for each buffer that the call reads or writes on the host. A template has one where
+ * a wait copies it; else its values are copied to the result later (execute_template_rest_copy). A status that is a
+ * result always has one: it is written and read with the processor. */
 static void gpu_mirrors_list(gpu_call *g, const frame *f) {
     int waits = f->facts.row->request == MPIXLA_WAITS, starts = f->facts.row->request == MPIXLA_STARTS;
     if (frame_gives_status(f)) gpu_mirror_add(g, f->status, mpi_get()->facts.status_size, 0, 1);
@@ -108,7 +108,7 @@ int gpu_mirrors_make(frame *f) {
     if (frame_gives_status(f)) {
         f->status = gpu_mirror_find(g, f->status);
         const int no_source = -1; /* where the receive fails, MPI may not write it */
-        memcpy((char *)f->status + mpi_get()->facts.status_source, &no_source, sizeof nobody);
+        memcpy((char *)f->status + mpi_get()->facts.status_source, &no_source, sizeof no_source);
     }
     if (!in_place) f->from = f->send.data;
     return 0;

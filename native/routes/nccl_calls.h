@@ -1,7 +1,7 @@
-/* Calls with a GPU's memory through NCCL: the route, and the calls that it can make, for ops.def. Each gives the GPU's
- * stream what it has to do, and returns 0 or REFUSED. The frame's `gpu` is a gpu_call with a plan that has NCCL.
+/* Calls with a GPU's memory through NCCL: the route, and the calls that it can make, for ops.def. Each puts its
+ * work on the GPU's stream, and returns 0 or REFUSED. The frame's `gpu` is a gpu_call with a plan that has NCCL.
  *
- * What has no reduction travels as bytes.
+ * Calls without a reduction are made of bytes.
  */
 #ifndef MPIXLA_NATIVE_NCCL_CALLS_H
 #define MPIXLA_NATIVE_NCCL_CALLS_H

@@ -1,6 +1,6 @@
 /* The ranks of a communicator agree once, in the first call that all of them make with a GPU's memory on some rank.
- * Each tells all others what it has, and all draw the same conclusion from that, so ranks never choose differently,
- * whatever their environments say.
+ * Each sends its statement to all others, and all draw the same conclusion, so ranks never choose differently, whatever
+ * their environments say.
  *
  * A rank that calls with the host's memory takes part as well, since it cannot know whether others call with a GPU's.
  * As long as no rank does, that costs a message in each call. So it is done only in jobs in which some rank may have a
@@ -147,7 +147,7 @@ static int plan_nccl_refusal(const statement *all, int size, char *why, size_t b
 /* Ends the job, as there is no memory for the statements that the other ranks wait for. Returns REFUSED if it goes on.
  */
 static int plan_memory_refuse(const frame *f) {
-    (void)error_set("out of memory for what the ranks of a communicator agree on");
+    (void)error_set("out of memory for the plan of a communicator's GPUs");
     (void)job_fail(f->facts.communicator);
     return REFUSED; /* whatever job_fail does, which an analyzer sees */
 }
@@ -219,8 +219,8 @@ static int plan_decide(const frame *f, const device *d, mpixla_handle comm, cons
     return code;
 }
 
-/* Makes the plan of a communicator together with the other ranks. `*made` stays NULL while all ranks call with the
- * host's memory and some may yet have a GPU's. Returns 0 or an error code. */
+/* Makes the plan of a communicator, how its calls with a GPU's memory travel, together with the other ranks. `*made`
+ * stays NULL while all ranks call with the host's memory and some may yet have a GPU's. Returns 0 or an error code. */
 static int plan_make(const frame *f, const device *d, plan **made) {
     const mpi_library *mpi = mpi_get();
     mpixla_handle comm = 0, byte = dtype_find(FFI_U8)->handle;

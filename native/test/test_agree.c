@@ -232,7 +232,8 @@ static void no_memory_to_say_what_differs(void) {
     /* For the comparison; for what the others want, and a message to each; for a call in the place of theirs. */
     enum { MESSAGES = FIXTURE_SIZE - 1, LAST = 2 + MESSAGES };
     static const char first[] = "out of memory for the check of MPI_Allreduce",
-                      in_the_middle[] = "out of memory to say on what the ranks of communicator 'rank0' disagree",
+                      in_the_middle[] =
+                          "out of memory for the report of the differences between the ranks of communicator 'rank0'",
                       last[] = "out of memory to stay in step with the ranks of communicator 'rank0'";
     call_make(&theirs, "bcast", FIXTURE_RANK0, 0);
     want(&theirs, 77);

@@ -195,7 +195,7 @@ static void tells_of_short_messages(void) {
     fake->missing = 4;
     CHECK_STR(call_run(&c),
               "r0 | a message of 4 bytes came from rank 2, but source slot 0 was to receive 8: the two ranks disagree "
-              "on what goes between them (MPI_Isend -> 2 neighbours with 3 items <- 2 neighbours with 3 items of "
+              "on the messages between them (MPI_Isend -> 2 neighbours with 3 items <- 2 neighbours with 3 items of "
               "float32, on rank 0 of 4 of communicator 'rank0')");
     CHECK_INT(c.code, FFI_ABORTED);
     for (int m = 0; m < 4; m++) CHECK_INT(fake->messages[m].waited, 1);

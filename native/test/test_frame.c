@@ -51,7 +51,7 @@ static void reads_shifts(void) {
     CHECK_INT(f.source, FAKE_PROC_NULL);
     CHECK_INT(f.attributes[ATTRIBUTE_SOURCE], MPIXLA_PROC_NULL);
     facts_describe(&f.facts, NULL, 0, text, sizeof text);
-    CHECK_STR(text, "MPI_Sendrecv -> 1 with tag 7 and 3 items <- nobody with tag 8 and 3 items");
+    CHECK_STR(text, "MPI_Sendrecv -> 1 with tag 7 and 3 items <- MPI_PROC_NULL with tag 8 and 3 items");
     call_shift_set(&c, "dest", 1, 1);
     CHECK_IN(call_read(&c, "sendrecv", &f), "a shift has direction 1, but communicator 'line' has 1 dimensions");
     call_make(&c, "sendrecv", LEFT, ON);
@@ -333,7 +333,7 @@ static void refuses_counts_that_do_not_go_together(void) {
         call_count_set(&c, CALL_OPERANDS, 0, rows[i].operand);
         call_count_set(&c, CALL_RESULTS, 0, rows[i].result);
         snprintf(sentence, sizeof sentence,
-                 "%s on 4 ranks was called with %lld items to send and %lld to receive, which do not go together",
+                 "%s on 4 ranks was called with %lld items to send and %lld to receive, whose numbers do not match",
                  call_shape(rows[i].op)->mpi_name, (long long)rows[i].operand, (long long)rows[i].result);
         CHECK_STR(call_read(&c, rows[i].op, &f), sentence);
     }
@@ -569,7 +569,7 @@ static void describes(void) {
     call_attribute_set(&c, "recvtag", MPIXLA_ANY_TAG);
     CHECK_STR(call_read(&c, "sendrecv", &f), "");
     facts_describe(&f.facts, NULL, 0, text, sizeof text);
-    CHECK_STR(text, "MPI_Sendrecv -> nobody with tag 7 and 3 items <- any with tag any and 3 items");
+    CHECK_STR(text, "MPI_Sendrecv -> MPI_PROC_NULL with tag 7 and 3 items <- any with tag any and 3 items");
 }
 
 /* The details of a call whose counts disagree with another rank's are all that its user can find the mistake by. */

@@ -50,7 +50,7 @@ static void needs_neighbours(void) {
     call_make(&c, "exchange", FIXTURE_RANK0, 0);
     call_attribute_set(&c, "comm", alone);
     CHECK_STR(call_read(&c, "exchange", &f),
-              "exchange needs a communicator with a topology, which says who is whose neighbour, but 'alone' has none");
+              "exchange needs a communicator with a topology, which defines the neighbours, but 'alone' has none");
     call_make(&c, "halo_exchange", FIXTURE_RANK0, 0);
     call_attribute_set(&c, "comm", alone);
     CHECK_STR(call_read(&c, "halo_exchange", &f),

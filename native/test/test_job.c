@@ -144,7 +144,7 @@ static void ends_it_without_memory_to_agree(void) {
     call_make(&c, "barrier", mpixla_comm_register(fake->handle(fake->comm_new(0, INT32_MAX, 0)), "crowd"), 0);
     mpixla_gpus_expect(1, 0);
     const scarce_end end = scarce_run(call_in_a_crowd);
-    CHECK_IN(end.told, "mpixla: r0 | out of memory for what the ranks of a communicator agree on\n");
+    CHECK_IN(end.told, "mpixla: r0 | out of memory for the plan of a communicator's GPUs\n");
     CHECK_INT(end.status, 1);
 }
 

@@ -252,7 +252,7 @@ static void never_gives_what_another_call_sent(void) {
         ranks_run(1, 2);
         CHECK(*messages[1] || received[1][0] == i);
     }
-    check_broken("has failed on rank 2 before all ranks had what they were to get from it: MPI_Allreduce: rank 0");
+    check_broken("has failed on rank 2 before all ranks had its data: MPI_Allreduce: rank 0");
 }
 
 /* A rank that waits calls MPI, which says when it is in vain. The others may wait for its next post. */
@@ -263,8 +263,7 @@ static void breaks_when_mpi_says_that_it_waits_in_vain(void) {
     ranks_run(0, 1);
     fixture_fail(NULL, 0);
     CHECK_IN(messages[0], "MPI_Allreduce returned error code 75");
-    check_broken(
-        "has failed on rank 0 before all ranks had what they were to get from it: r0 | MPI_Allreduce returned");
+    check_broken("has failed on rank 0 before all ranks had its data: r0 | MPI_Allreduce returned");
 }
 
 static void breaks_when_a_reduction_fails(void) {
@@ -332,7 +331,7 @@ static void breaks_when_two_threads_call(void) {
     ranks_run(1, RANKS); /* the first one's goes on */
     pthread_join(thread, NULL);
     CHECK_STR(messages[0], "");
-    check_broken("has failed on rank 0 before all ranks had what they were to get from it: two threads of it");
+    check_broken("has failed on rank 0 before all ranks had its data: two threads of it");
 }
 
 /* A process that has posted, and then ended. MPI itself has an error class for it, or does not know. */

@@ -325,7 +325,7 @@ static void lengths_that_disagree(void) {
         } else {
             CHECK_IN(told[1],
                      "a message of 32000 bytes came from rank 0, but source slot 0 was to receive 48000: the two "
-                     "ranks disagree on what goes between them (");
+                     "ranks disagree on the messages between them (");
         }
         edges_clear();
         ring(7);
@@ -357,7 +357,7 @@ static void breaks_when_mpi_says_that_it_waits_in_vain(void) {
     one_run(0);
     fixture_fail(NULL, 0);
     CHECK_IN(told[0], "MPI_Isend returned error code 75");
-    check_broken(0, "has failed on rank 0 before all ranks had what they were to get from it: r0 | MPI_Isend returned");
+    check_broken(0, "has failed on rank 0 before all ranks had its data: r0 | MPI_Isend returned");
     check_broken(3, "has failed on rank 0 before all ranks");
     check_broken(2, "has failed on rank 0 before all ranks");
 }
@@ -369,8 +369,8 @@ static void ends_the_waits_of_others(void) {
     const pthread_t waiting = waiting_start(1);
     memory_break(pairs_held.state(comm_attached(comm_find_any(comms[0]), COMM_SLOT_PAIRS)), 0, 0, "a test");
     pthread_join(waiting, NULL);
-    CHECK_IN(told[1], "has failed on rank 0 before all ranks had what they were to get from it: a test. Go on");
-    check_broken(2, "has failed on rank 0 before all ranks had what they were to get from it: a test. Go on");
+    CHECK_IN(told[1], "has failed on rank 0 before all ranks had its data: a test. Go on");
+    check_broken(2, "has failed on rank 0 before all ranks had its data: a test. Go on");
 }
 
 static void two_threads(void) {

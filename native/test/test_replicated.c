@@ -246,7 +246,7 @@ static void compare_in_a_crowd(void) {
 static void ends_the_job_without_memory(void) {
     crowd = mpixla_comm_register(fake->handle(fake->comm_new(0, INT32_MAX, 0)), "crowd");
     scarce_end end = scarce_run(compare_in_a_crowd);
-    CHECK_IN(end.told, "mpixla: r0 | out of memory for what ranks say of an array that they compare\n");
+    CHECK_IN(end.told, "mpixla: r0 | out of memory for the report of an array that differs between ranks\n");
     CHECK_INT(end.status, 1);
 }
 

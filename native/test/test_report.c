@@ -168,7 +168,7 @@ static void messages_that_meet(void) {
     all[1].calls[0].pauses = 1; /* its GPU computes */
     CHECK(report_is_stuck(&four, 0));
     CHECK(!report_is_stuck(&four, 1)); /* it waits for nobody yet */
-    CHECK_IN(report(0), "  Rank 1 has not come: its GPU is still at work on what comes before MPI_Recv.\n");
+    CHECK_IN(report(0), "  Rank 1 has not come: its GPU is still at work on the program's steps before MPI_Recv.\n");
 }
 
 static void any_source(void) {
@@ -295,7 +295,7 @@ static void moving(void) {
     for (int i = 0; i < RANKS; i++) CHECK(!report_is_stuck(&four, i));
     CHECK_IN(report(0), "All ranks that the call takes have come to it, and yet it does not end.\n");
     all[2].calls[0].pauses = 1;
-    CHECK_IN(report(0), "Rank 2 has not come: its GPU is still at work on what comes before MPI_Allreduce.\n");
+    CHECK_IN(report(0), "Rank 2 has not come: its GPU is still at work on the program's steps before MPI_Allreduce.\n");
 }
 
 /* The one that lacks somebody counts, not the one that lasts longest. */
@@ -589,7 +589,7 @@ static void a_word(void) {
 /* Ranks of another MPI_COMM_WORLD, which are negative, cannot be asked whether they have come. */
 static void strangers(void) {
     static const char stranger[] =
-        "  The call takes ranks of another MPI_COMM_WORLD, which cannot be asked what they do.\n";
+        "  The call takes ranks of another MPI_COMM_WORLD, which cannot be asked for their calls.\n";
     static const int64_t merged[] = {1, -32766};
     everybody_ends();
     state_call *c = collective(0, "MPI_Allreduce", 0), *k = collective(1, "MPI_Allreduce", 0);

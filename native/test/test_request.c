@@ -164,7 +164,7 @@ static void waits_once(void) {
     static const float wrong[][2] = {{1.5F, 1}, {-1, 1}, {1, 0.5F}, {3e38F, 1}, {1, -1}, {1, 1e10F}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         memcpy(id, wrong[i], sizeof wrong[i]);
-        CHECK_IN(wait_for("wait", CALL_COUNT), "what was waited for is no request");
+        CHECK_IN(wait_for("wait", CALL_COUNT), "the value that was waited for is no request");
     }
     memcpy(id, second, sizeof second);
     CHECK_STR(wait_for("wait", CALL_COUNT), "");
@@ -187,7 +187,7 @@ static void refuses_what_does_not_fit(void) {
     CHECK_IN(call_run(&c), "but MPI_Isend was called with 2 of int32");
     start_make(&c, "ialltoall", FIXTURE_RANK0, 0, id);
     call_count_set(&c, CALL_OPERANDS, 0, 10);
-    CHECK_IN(call_run(&c), "which do not go together");
+    CHECK_IN(call_run(&c), "whose numbers do not match");
     wait_make(&c, "wait_recv", id, CALL_COUNT);
     call_remove(&c, CALL_OPERANDS, 1);
     CHECK_IN(call_run(&c), "MPI_Wait was called with 1 operands on this rank, but takes 2");

@@ -49,7 +49,7 @@ static void what_does_not(void) {
     more_for_me = 2;
     const char *message = compare("alltoallv");
     CHECK_IN(message,
-             "r0 | MPIXLA_CHECK: the ranks of communicator 'rank0' do not agree on what goes between them in ");
+             "r0 | MPIXLA_CHECK: the ranks of communicator 'rank0' do not agree on the messages between them in ");
     CHECK_IN(message, "\n  rank 1 sends rank 0 5 rows, at an unknown line\n  rank 0 expects 3 rows from rank 1, at ");
     CHECK_IN(compare("exchange"), "\n  rank 1 sends rank 0 3 items, at an unknown line\n  rank 0 expects 1 item from ");
     CHECK_IN(compare("halo_exchange"), "blocks of neighbours may differ in size only along the axis between them");

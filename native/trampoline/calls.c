@@ -1,4 +1,5 @@
-/* XLA's calls, made on the MPI of this process. Each is a call like those of the handlers to whoever watches. */
+/* XLA's calls, made on the MPI of this process. The watchdog, the timeline and debug lines treat each as
+ * a handler's call. */
 #include "trampoline/calls.h"
 
 #include <stdio.h>
@@ -22,7 +23,7 @@
 #include "watch/trace.h"
 #include "xla/xla_ffi.h"
 
-/* The code of what has failed: its sentence is error_get's. */
+/* The code of a call that has failed: its sentence is error_get's. */
 enum { FAILED = 1 };
 
 /* Only these calls are made on a clique's communicator, so their numbers need not be those of ops.def. */
@@ -171,7 +172,7 @@ static int calls_local_run(const call *c, const void *s, int64_t sent, void *r, 
     return code != 0 || *made ? code : local_check(&f);
 }
 
-/* Makes XLA's MPI_Allgather. */
+/* Makes XLA's MPI_Allgather on the MPI of this process. */
 int trampoline_allgather(const void *s, int sn, trampoline_handle st, void *r, int rn, trampoline_handle rt,
                          trampoline_handle comm) {
     (void)rn;
@@ -185,7 +186,7 @@ int trampoline_allgather(const void *s, int sn, trampoline_handle st, void *r, i
     return call_end(&c, code);
 }
 
-/* Makes XLA's MPI_Allreduce. */
+/* Makes XLA's MPI_Allreduce on the MPI of this process. */
 int trampoline_allreduce(const void *s, void *r, int n, trampoline_handle t, trampoline_handle op,
                          trampoline_handle comm) {
     call c;
@@ -215,7 +216,7 @@ int trampoline_reduce_scatter(const void *s, void *r, const int *n, trampoline_h
     return call_end(&c, code);
 }
 
-/* Makes XLA's MPI_Sendrecv. */
+/* Makes XLA's MPI_Sendrecv on the MPI of this process. */
 int trampoline_sendrecv(const void *s, int sn, trampoline_handle st, int dest, int sendtag, void *r, int rn,
                         trampoline_handle rt, int source, int recvtag, trampoline_handle comm, void *ignored) {
     (void)rt;
@@ -268,7 +269,7 @@ static int calls_message_start(call *c, const trampoline_handle *request, int co
     return 0;
 }
 
-/* Starts XLA's MPI_Isend. */
+/* Starts XLA's MPI_Isend on the MPI of this process. */
 int trampoline_isend(const void *b, int n, trampoline_handle t, int dest, int tag, trampoline_handle comm,
                      trampoline_handle *request) {
     call c;
@@ -279,7 +280,7 @@ int trampoline_isend(const void *b, int n, trampoline_handle t, int dest, int ta
     return calls_message_start(&c, request, mpi_get()->small->isend(b, n, c.type, dest, tag, c.comm, request));
 }
 
-/* Starts XLA's MPI_Irecv. */
+/* Starts XLA's MPI_Irecv on the MPI of this process. */
 int trampoline_irecv(void *b, int n, trampoline_handle t, int source, int tag, trampoline_handle comm,
                      trampoline_handle *request) {
     call c;
@@ -296,7 +297,7 @@ int trampoline_wait(trampoline_handle *request, void *ignored) {
     _Alignas(16) char status[MPI_STATUS_BYTES];
     int i = started ? STARTED - 1 : -1;
     while (i >= 0 && !(started->of[i].facts.communicator && started->of[i].request == *request)) i--;
-    if (i < 0) { /* not among those that are kept: nobody watches this one */
+    if (i < 0) { /* it is not in the list, so it is not watched */
         int code = mpi_get()->wait(request, status);
         if (code == 0) return 0;
         (void)mpi_error_set("MPI_Wait", code, "for a message of JAX's", "");

@@ -1,4 +1,4 @@
-/* MPI as XLA calls it for JAX's own collectives: what the rows of tables/trampoline.def come to.
+/* MPI as XLA calls it for JAX's own collectives: the functions behind the rows of tables/trampoline.def.
  *
  * XLA's calls go to the MPItrampoline in jaxlib, from there to libmpixla_trampoline.so, which has the names that it
  * looks up, and then to these. Handles are numbers of ours, so that nothing depends on MPI when jaxlib is loaded.

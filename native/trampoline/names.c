@@ -12,7 +12,7 @@
 VERSIONS(mpiabi_version)
 VERSIONS(mpiwrapper_version)
 
-/* Fortran's constants, which nobody asks us for. */
+/* Fortran's constants, which XLA does not use. */
 MPIXLA_API void mpiwrapper_export_fortran_constants_(void); /* NOLINT(misc-use-internal-linkage) */
 /* NOLINTNEXTLINE(misc-use-internal-linkage) */
 void mpiwrapper_export_fortran_constants_(void) {}

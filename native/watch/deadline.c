@@ -83,7 +83,7 @@ static struct {
 
 /* The caller of all functions that follow holds the lock. */
 
-/* What this rank asks others for, about one of its calls. */
+/* The phases of an inquiry: this rank asks others for their states, about one of its calls. */
 typedef enum phase {
     IDLE,
     ASKING_WHO_LEFT, /* rank 0: which ranks have left */
@@ -207,7 +207,7 @@ static int64_t deadline_lost_find(void) {
  * output. */
 static const char *deadline_python_silence_reason(void) {
     return output_is_stuck()
-               ? "Python does not answer: what the program prints waits for somebody to read standard output\n"
+               ? "Python does not answer: the program prints, and nothing reads its standard output\n"
                : "Python does not answer for a long time: code in C holds its lock, or a file that the program prints "
                  "to "
                  "takes nothing\n";
@@ -472,7 +472,8 @@ static void deadline_report_end(void) {
     if (inquiry.reason == REPORT_WARNING)
         rank = report_lowest_waiting_find(&inquiry.ranks, rank, deadline.limit_ns / 1000000 * 9 / 10);
     char *text = report_write(&inquiry.ranks, rank, inquiry.reason, deadline.limit);
-    const char *words = text ? text : "mpixla: a call has waited for too long, and there is no memory to say more.\n";
+    const char *words =
+        text ? text : "mpixla: a call has waited for too long, and there is no memory for the report.\n";
     if (inquiry.reason != REPORT_WARNING)
         job_end(words, inquiry.reason == REPORT_LIMIT ? EXIT_TIMED_OUT : EXIT_IN_VAIN, deadline.talks);
     output_write(words);

@@ -27,7 +27,7 @@ static int64_t unseen_count;  /* failures in this list */
 static int64_t dropped_count; /* further ones, and those without memory */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for these */
 
-/* Prints a failure that nobody has seen, with the rank. */
+/* Prints a failure that the program has not seen, with the rank. */
 static void failure_sentence_print(const char *sentence) {
     const mpi_library *mpi = mpi_get();
     output_print("mpixla: rank %d: a call failed, and nobody has looked at its result: %s\n", mpi ? mpi->world_rank : 0,

@@ -105,7 +105,7 @@ int mpixla_interrupt_watch(int job) {
     if (!(previous.sa_flags & SA_SIGINFO) && (previous.sa_handler == SIG_IGN || previous.sa_handler == SIG_DFL))
         return 0;
     ends_job = job;
-    if (system_bell_make() || thread_start(interrupt_thread_run, STACK_BYTES, "that hears of SIGINT")) return REFUSED;
+    if (system_bell_make() || thread_start(interrupt_thread_run, STACK_BYTES, "that handles SIGINT")) return REFUSED;
     memset(&now, 0, sizeof now);
     now.sa_sigaction = interrupt_handle;
     now.sa_flags = SA_SIGINFO | (previous.sa_flags & (SA_RESTART | SA_ONSTACK));

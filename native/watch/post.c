@@ -84,7 +84,7 @@ static incoming *post_receive_start(void) {
 }
 
 /* Starts to receive all messages that have arrived. A sender may die in the middle of a message, which then never ends:
- * those of the others are received all the same. */
+ * other messages are received all the same. */
 static void post_receives_start(void) {
     incoming **end = &receives;
     while (*end) end = &(*end)->next;

@@ -221,8 +221,8 @@ static const state_call *report_only_call_find(const report_ranks *ranks, int64_
     return c && s->call_count == 1 && s->requests == 0 && !report_rank_has_other_threads(s, c) ? c : NULL;
 }
 
-/* Returns the first rank that a call lacks for certain: one whose process is gone, or else one that is not in the call;
- * -1: none. */
+/* Returns the first rank that certainly has not come to call `c`: one whose process is gone, or else one that is not in
+ * the call. Returns -1 if there is none. */
 static int64_t report_absent_rank_find(const report_ranks *ranks, const state_call *c) {
     int64_t found = -1;
     for (int64_t i = 0; i < ranks->n; i++) {
@@ -367,9 +367,11 @@ static void report_write_absence(const writer *w, const state *s) {
         fprintf(w->to, "it does not answer: %s, which has left MPI, has lost its connection, or is held up as a whole",
                 where);
     else if (c && c->pauses)
-        fprintf(w->to, "its GPU is still at work on what comes before %s", c->what);
+        fprintf(w->to, "its GPU is still at work on the program's steps before %s", c->what);
     else if (c && report_call_has_foreign_rank(w->ranks, c))
-        fprintf(w->to, "it is in %s, which takes ranks of another MPI_COMM_WORLD, and these cannot be asked", c->what);
+        fprintf(w->to,
+                "it is in %s, which takes ranks of another MPI_COMM_WORLD, which cannot be asked for their calls",
+                c->what);
     else if (c)
         fprintf(w->to, "it is in %s, to which all ranks that it takes have come", c->what);
     else if (s->ended)
@@ -578,7 +580,8 @@ static void report_write_awaited(writer *w, int64_t rank) {
 /* Writes a call that a rank is in. */
 static void report_write_call(const writer *w, const state *s, const state_call *c) {
     if (c->pauses)
-        fprintf(w->to, "    its GPU computes what comes before %s (%lld bytes)\n", c->what, (long long)c->bytes);
+        fprintf(w->to, "    its GPU computes the program's steps before %s (%lld bytes)\n", c->what,
+                (long long)c->bytes);
     else
         fprintf(w->to, "    in a call for %.1f s: %s (%lld bytes)\n", 1e-3 * (double)c->milliseconds, c->what,
                 (long long)c->bytes);
@@ -683,7 +686,7 @@ static void report_write_waiting(writer *w) {
     w->waits = report_waiting_call_find(w->ranks, w->rank, w->lacks);
     if (!w->waits) {
         fputs(report_call_has_foreign_rank(w->ranks, longest)
-                  ? "  The call takes ranks of another MPI_COMM_WORLD, which cannot be asked what they do.\n"
+                  ? "  The call takes ranks of another MPI_COMM_WORLD, which cannot be asked for their calls.\n"
                   : "  All ranks that the call takes have come to it, and yet it does not end.\n",
               w->to);
         return;

@@ -1,6 +1,6 @@
-/* An atomic number counts the records and gives each its place in memory, where calls write it. A thread writes what is
- * new, and what has changed, to the file: calls make no call of the system, and no store of theirs meets a page that a
- * full disk, or another process that has made the file shorter, has no room for, which would be a signal (SIGBUS).
+/* An atomic number counts the records and gives each its place in memory, where calls write it. A thread writes new
+ * and changed records to the file: so calls make no system call, and none of their stores is to a page of the file, for
+ * which a full disk, or another process that has made the file shorter, may have no room (SIGBUS).
  */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS, madvise; NOLINT(*-reserved-identifier,cert-*): the C library's name for it \
                          */
@@ -29,8 +29,8 @@ enum { STACK_BYTES = 1 << 17 };
 enum { OPEN = 1024, RECORDS = TIMELINE_CHUNK / TIMELINE_RECORD_BYTES };
 #define PERIOD_NS INT64_C(50000000) /* nanoseconds between two writes to the file */
 
-/* What `used` is once the file takes no more records: greater than any room, and so far from SIZE_MAX that those who
- * still count up do not reach it. */
+/* The value of `used` once the file takes no more records: greater than any room, and so far from SIZE_MAX that calls
+ * which still count up do not reach it. */
 static const size_t CLOSED = SIZE_MAX / 2;
 
 struct timeline {
@@ -45,7 +45,7 @@ struct timeline {
     size_t limit;       /* bytes of the file, and of the memory */
     size_t last;        /* records that have a place, once there are no more */
     size_t written;     /* records that are in the file; */
-    size_t open[OPEN];  /* of them those that change yet, in their order, */
+    size_t open[OPEN];  /* the records in the file that may still change, in their order, */
     size_t in_open;     /* and how many */
     size_t freed;       /* bytes at the beginning that are in the file for good, and not in memory any more */
     int file;           /* -1: it is closed */
@@ -55,7 +55,7 @@ struct timeline {
     char path[PATH_BYTES], hidden[PATH_BYTES + sizeof((timeline_header *)0)->job + sizeof "..new"];
     pthread_mutex_t numbering; /* for new numbers */
     size_t numbered;
-    _Atomic(const void *) keys[NUMBERS]; /* what has a number, at that place */
+    _Atomic(const void *) keys[NUMBERS]; /* the key of each number, by number */
 };
 
 static _Atomic(timeline *) newest;

@@ -2,7 +2,7 @@
  * because its kind is written last. src/mpixla/trace/layout.py has the same structures, for readers.
  *
  * Calls write records into memory; a thread writes them to the file, many times a second. A process that is killed
- * loses those of that moment. The file ends early if it cannot be written (a full disk), another process has made it
+ * loses its last records. The file ends early if it cannot be written (a full disk), another process has made it
  * shorter, it has reached its limit, or no numbers are left for texts: the header then has the reason, and later
  * records are left out.
  */
@@ -34,7 +34,7 @@ typedef struct timeline_header {
 enum { TIMELINE_ANY = -1, TIMELINE_NOBODY = -2, TIMELINE_NONE = -3 /* a call of this kind has none */ };
 
 enum { TIMELINE_COLLECTIVE, TIMELINE_MESSAGE, TIMELINE_START, TIMELINE_WAIT };
-/* Which ranks wait for which others in a collective call. In a reverse call the ranks before one are the higher ones.
+/* The ranks that wait for each other in a collective call. In a reverse call the ranks before one are the higher ones.
  */
 enum {
     TIMELINE_EACH_FOR_ALL,
@@ -57,7 +57,7 @@ typedef struct timeline_call {
     int32_t request, generation; /* request: -1 for none */
     uint16_t op, mpi, site, dtype, reduction, waits_for, started_at, transport;
     uint8_t category, meeting, is_reverse;
-    uint8_t neighbours; /* the kind of the list of those that it receives from; 0: it is no call between neighbours */
+    uint8_t neighbours; /* the kind of its list of sources; 0: it is no call between neighbours */
     _Atomic uint8_t state;
     uint8_t zeros[3]; /* padding with a name: unnamed bytes would be written uninitialized */
 } timeline_call;

@@ -53,7 +53,7 @@ enum {
     FFI_ATTRIBUTE_STRING = 4
 };
 
-typedef struct ffi_error ffi_error; /* XLA's own; whoever receives one destroys it */
+typedef struct ffi_error ffi_error; /* XLA's own; its receiver destroys it */
 
 typedef struct ffi_extension {
     size_t struct_size;

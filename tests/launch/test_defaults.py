@@ -30,7 +30,7 @@ DISAGREE = {
     "neighbours": (
         "x",
         "mpixla.alltoallv(x[:2], [1, 1], [2, 1] if odd else [1, 1])",
-        "What one rank sends to another, the other must expect",
+        "Each rank must expect the messages that the others send to it",
     ),
 }
 

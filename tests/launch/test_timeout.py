@@ -118,7 +118,7 @@ HANGS = {
         print("x" * (1 << 20))
     mpixla.allreduce(x, op=MPI.SUM).block_until_ready()
     """,
-        ("Rank 1 has not come", "Python does not answer: what the program prints waits for somebody to read"),
+        ("Rank 1 has not come", "Python does not answer: the program prints, and nothing reads"),
     ),
     "requests that nothing matches": Hang(
         """

@@ -44,7 +44,7 @@ def _degrees_of(comm: Any, name: str) -> tuple[Comm, Degrees]:
         in_, out = (len(ranks) for ranks in MPI.Distgraphcomm(comm).Get_dist_neighbors()[:2])
     else:
         raise ValueError(
-            f"{name} needs a communicator with a topology, which says who is whose neighbour, but '{number.name}' has "
+            f"{name} needs a communicator with a topology, which defines the neighbours, but '{number.name}' has "
             "none. Make one with comm.Create_cart(dims, periods) or comm.Create_dist_graph_adjacent(sources, "
             "destinations), and pass that."
         )
