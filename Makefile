@@ -102,6 +102,7 @@ check: $(CHECK_VENV)/installed ## run formatters, linters and type checkers
 	    --suppress=constParameterCallback --suppress=unknownMacro -I include -I native $(C_SOURCES)
 	$(CHECK)/ruff format --check .
 	$(CHECK)/ruff check .
+	$(CHECK)/python tools/first_sentences.py
 	$(CHECK)/mypy
 	$(CHECK)/mypy --strict --config-file= tests/typed_program.py
 	$(CHECK)/basedpyright --pythonpath $(CHECK)/python

@@ -288,7 +288,7 @@ typedef enum mpixla_where {
     MPIXLA_OFF_ROOT     /* every rank but the root */
 } mpixla_where;
 
-/* What an operation does to a request: */
+/* The effect of an operation on a request: */
 typedef enum mpixla_request {
     MPIXLA_COMPLETES = 0, /* nothing: its call is complete when it returns */
     MPIXLA_STARTS,        /* starts something. Its result is the id of a request, two float32 numbers */
@@ -348,7 +348,7 @@ MPIXLA_API int mpixla_gpu_is_possible(void);
 MPIXLA_API void mpixla_gpus_expect(int in_job, int here);
 /* Sets the transport that the user asks for: "auto", "nccl", "mpi" or "host". */
 MPIXLA_API int mpixla_gpu_transport_set(const char *name);
-/* Has calls with a GPU's memory refused under "mpi" from now on, for this reason: half a sentence. */
+/* Refuses calls with a GPU's memory under "mpi" from now on; `why` is half a sentence. */
 MPIXLA_API void mpixla_gpu_mpi_refuse(const char *why);
 /* Starts the driver of a platform, "CUDA" or "ROCm", and returns how many of its GPUs this process can use; 0 without
  * the driver. */
@@ -366,7 +366,7 @@ MPIXLA_API void mpixla_hip_file_add(const char *file);
  * that is not positive changes nothing. */
 MPIXLA_API int64_t mpixla_gpu_piece_set(int64_t bytes);
 
-/* Has calls compared between the ranks that make them, and refused if they do not fit: collective calls on all ranks,
+/* Compares calls between the ranks that make them, and refuses calls that do not fit: collective calls on all ranks,
  * messages on the receiver. `mode` is "lines": everything; "calls": everything but the lines of the user's source;
  * "first": the same, of the first collective calls of each communicator, of those whose number is a power of two, and
  * of the first messages on the communicator of mpixla_check_own_set; "off", the default: nothing. The ranks' own
@@ -413,8 +413,8 @@ MPIXLA_API int64_t mpixla_trace_now(void);
  * trip. All in nanoseconds. */
 MPIXLA_API int mpixla_trace_clock(int64_t when, int64_t ahead, int64_t round_trip);
 
-/* Has threads of the library make the calls of host handlers from now on, which return before their calls have ended,
- * if jaxlib allows it: so no thread of XLA waits in one. For programs in which XLA communicates, too. */
+/* Makes the calls of host handlers on threads of the library from now on. The handlers return before their calls have
+ * ended, if jaxlib allows it: so no thread of XLA waits in one. For programs in which XLA communicates, too. */
 MPIXLA_API void mpixla_calls_apart(void);
 
 /* Returns how many handlers that call MPI are running, and calls of mpixla_calls_apart have not ended; one of the
@@ -431,25 +431,25 @@ MPIXLA_API void mpixla_failures_seen(const char *text);
 MPIXLA_API void mpixla_failures_raised_on(void *(*thread)(void));
 MPIXLA_API int64_t mpixla_failures_end(void);
 
-/* Has handlers refuse to communicate from now on: for a process that was forked from one that runs MPI. */
+/* Refuses all calls of handlers from now on, for a process that was forked from one that runs MPI. */
 MPIXLA_API void mpixla_forked(void);
 
-/* Has MPI_Finalize called after all exit handlers, unless one of them has done so. `badly`: the exit status of the
- * process becomes 1. Call it once. */
+/* Calls MPI_Finalize after all exit handlers of the process, unless one of them has done so. `badly`: the exit status
+ * of the process becomes 1. Call it once. */
 MPIXLA_API int mpixla_end_last(int badly);
 
 /* Starts a thread that drives MPI's progress, once in so many nanoseconds, while there are active requests that no call
  * waits for. It takes MPI_THREAD_MULTIPLE. Call it once, before any handler runs. */
 MPIXLA_API int mpixla_progress_set(int64_t nanoseconds);
 
-/* Has ranks of one host communicate through memory that they share, where that is faster. Call it in all processes or
+/* Lets ranks of one host communicate through memory that they share, where that is faster. Call it in all processes or
  * in none, before any handler runs. */
 MPIXLA_API void mpixla_local_start(void);
 
-/* Has SIGINT end the process if a call that was inside MPI at the signal has not ended 5 seconds later, which a front
- * end cannot do; with `job` all processes, through MPI_Abort, which takes MPI_THREAD_MULTIPLE. A sentence names that
- * call before. The signal's own handler still runs. Nothing happens if the signal is ignored or has no handler. Call it
- * once.
+/* Ends the process after SIGINT if a call that was inside MPI at the signal has not ended 5 seconds later, which a
+ * front end cannot do. Ends all processes with `job`, through MPI_Abort, which takes MPI_THREAD_MULTIPLE. A sentence
+ * names that call before. The signal's own handler still runs. Nothing happens if the signal is ignored or has no
+ * handler. Call it once.
  */
 MPIXLA_API int mpixla_interrupt_watch(int job);
 

@@ -256,7 +256,7 @@ static void facts(void) {
     for (int i = 0; i < SIGNATURE_FACTS; i++) {
         one[i] = same;
         one[i].of[i]++;
-        CHECK_INT(signature_differ(&same, &one[i]), 1 << i);
+        CHECK_INT(signature_differences(&same, &one[i]), 1 << i);
         CHECK(signature_hash(&same) != signature_hash(&one[i]));
         for (int j = 0; j < i; j++) CHECK(signature_hash(&one[i]) != signature_hash(&one[j]));
     }

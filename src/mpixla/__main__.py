@@ -10,7 +10,7 @@ from .tools import bench, info, selftest
 
 
 def _is_program(words: list[str]) -> bool:
-    """Whether the command line gives a program, or a number of ranks, where the name of a command should be."""
+    """Return whether the command line gives a program, or a number of ranks, where the name of a command should be."""
     return any(word in RANKS or is_kind(word) or word.endswith(".py") for word in words[:1])
 
 

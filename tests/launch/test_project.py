@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import first_sentences
 import release
 from mpixla.base import tested
 
@@ -108,6 +109,10 @@ def test_static_functions_carry_the_prefix_of_their_file(folder):
         odd = [name for name in given if not name.startswith((*prefixes, *OBJECTS.get(stem, ())))]
         assert not odd, file
     assert found or folder == "tables"
+
+
+def test_functions_say_first_what_they_do():
+    assert not first_sentences.odd_sentences()
 
 
 def test_as_many_compilers_as_cores():
