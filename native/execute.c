@@ -54,11 +54,11 @@ static const char *execute_error_advice(const frame *f, int class, comm_entry **
 
 /* Makes XLA's error for an MPI error code: MPI's text, the description of the call, and advice. */
 static ffi_error *execute_mpi_error_make(const ffi_call_frame *call, const frame *f, int code) {
-    char what[512];
+    char description[512];
     comm_entry *lost;
     const char *advice = execute_error_advice(f, mpi_error_class(code), &lost);
-    frame_describe(f, what, sizeof what);
-    (void)mpi_error_set(f->fault.function ? f->fault.function : f->facts.row->mpi_name, code, what, advice);
+    frame_describe(f, description, sizeof description);
+    (void)mpi_error_set(f->fault.function ? f->fault.function : f->facts.row->mpi_name, code, description, advice);
     return execute_error_make(call, FFI_INTERNAL, error_get(), lost);
 }
 
@@ -79,12 +79,12 @@ static int execute_template_rest_copy(frame *f) {
 static int execute_arrival_check(const frame *f) {
     const dtype_entry *dtype = f->recv.dtype;
     if (f->arrived == 0 || f->arrived % dtype->row->itemsize == 0) return 0;
-    char what[512];
-    frame_describe(f, what, sizeof what);
+    char description[512];
+    frame_describe(f, description, sizeof description);
     return error_set(
         "r%d | a message of %lld bytes came, which is no whole number of items of %s: receive with a "
         "template of the shape and data type of the array that is sent (%s)",
-        mpi_get()->world_rank, (long long)f->arrived, dtype->row->name, what);
+        mpi_get()->world_rank, (long long)f->arrived, dtype->row->name, description);
 }
 
 /* Makes the call, and fills the rest of its result: zeros behind the rows that count, and the template's values.

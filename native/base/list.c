@@ -24,10 +24,10 @@ static int64_t list_append_locked(list *l, const void *item) {
     int64_t number = atomic_load(&l->count);
     if (number >= (int64_t)LIST_CHUNK * LIST_CHUNKS)
         return error_set("more than %d %s were used in one process; create them once and use them again",
-                         LIST_CHUNK * LIST_CHUNKS, l->what);
+                         LIST_CHUNK * LIST_CHUNKS, l->items_name);
     if (!atomic_load(&l->chunks[number / LIST_CHUNK])) {
         char *chunk = calloc(LIST_CHUNK, l->item_size);
-        if (!chunk) return error_set("out of memory for one more of the %s", l->what);
+        if (!chunk) return error_set("out of memory for one more of the %s", l->items_name);
         atomic_store_explicit(&l->chunks[number / LIST_CHUNK], chunk, memory_order_release);
     }
     memcpy(list_at(l, number), item, l->item_size);

@@ -11,10 +11,10 @@
 
 enum { LIST_CHUNK = 256, LIST_CHUNKS = 4096 };
 
-/* Define one as `static list l = {.item_size = sizeof(item), .what = "items"};`. */
+/* Define one as `static list l = {.item_size = sizeof(item), .items_name = "items"};`. */
 typedef struct list {
-    size_t item_size; /* bytes */
-    const char *what; /* for messages, in the plural */
+    size_t item_size;       /* bytes */
+    const char *items_name; /* for messages, in the plural */
     atomic_int_least64_t count;
     _Atomic(char *) chunks[LIST_CHUNKS];
 } list;

@@ -15,9 +15,9 @@ int system_lock(pthread_mutex_t *lock, int milliseconds) {
     return 1;
 }
 
-/* Sets the error "no `what` can be made in this process". Returns REFUSED. */
-static int system_failure_set(const char *what, const char *why) {
-    return error_set("no %s can be made in this process: %s", what, why);
+/* Sets the error "no `label` can be made in this process". Returns REFUSED. */
+static int system_failure_set(const char *label, const char *why) {
+    return error_set("no %s can be made in this process: %s", label, why);
 }
 
 static struct timespec system_timespec(int64_t nanoseconds) {

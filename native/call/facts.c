@@ -35,11 +35,11 @@ static size_t facts_text_add_neighbours(char *text, size_t bytes, size_t used, c
                     (long long)neighbours, (long long)(sending ? f->sent : f->received));
 }
 
-/* Appends the source line of a site behind the word `what`, as in ", at model.py:42"; nothing if the line is unknown.
+/* Appends the source line of a site behind the word `label`, as in ", at model.py:42"; nothing if the line is unknown.
  */
-static size_t facts_text_add_site(char *text, size_t bytes, size_t used, const char *what, int64_t site) {
+static size_t facts_text_add_site(char *text, size_t bytes, size_t used, const char *label, int64_t site) {
     const char *line = site_text(site);
-    return *line ? text_add(text, bytes, used, ", %s %s", what, line) : used;
+    return *line ? text_add(text, bytes, used, ", %s %s", label, line) : used;
 }
 
 /* Appends the description of a call that is no wait. `waits` is the call that waits for its request, or NULL. */

@@ -273,24 +273,24 @@ static int frame_buffer_is_here(mpixla_where where, const frame *f) {
 }
 
 /* Reads and checks one of XLA's buffers. Returns 0 or REFUSED. */
-static int frame_buffer_read(frame_buffer *b, const frame *f, const char *what, const ffi_buffer *given) {
+static int frame_buffer_read(frame_buffer *b, const frame *f, const char *label, const ffi_buffer *given) {
     const char *op = f->facts.row->mpi_name;
     b->dtype = dtype_find(given->dtype);
     if (!b->dtype) return REFUSED;
     if (given->rank < 0 || (given->rank > 0 && !given->dims))
-        return error_set("the %s of %s has no valid shape", what, op);
+        return error_set("the %s of %s has no valid shape", label, op);
     b->count = 1;
     /* Empty axes are left out: so no product of some of the dimensions overflows, nor its bytes. */
     int64_t bytes = b->dtype->row->itemsize;
     for (int64_t i = 0; i < given->rank; i++) {
         int64_t dim = given->dims[i];
         if (dim < 0 || (dim > 0 && __builtin_mul_overflow(bytes, dim, &bytes)))
-            return error_set("the %s of %s has a dimension of %lld items, which is no valid shape", what, op,
+            return error_set("the %s of %s has a dimension of %lld items, which is no valid shape", label, op,
                              (long long)dim);
         b->count *= dim;
     }
     if (!given->data && b->count > 0)
-        return error_set("the %s of %s is a null pointer, but has %lld items", what, op, (long long)b->count);
+        return error_set("the %s of %s is a null pointer, but has %lld items", label, op, (long long)b->count);
     b->data = given->data;
     b->axes = given->rank;
     b->dims = given->dims;
@@ -300,7 +300,7 @@ static int frame_buffer_read(frame_buffer *b, const frame *f, const char *what, 
 /* Reads the data buffers of the call's operands or results into two slots, in order; a slot that is NULL is left out. A
  * call that waits may have further operands, which it does not read. Returns 0 or REFUSED. */
 static int frame_buffers_read(frame *f, const ffi_buffers *given, const char *side, frame_buffer *slots[2],
-                              const char *const what[2]) {
+                              const char *const label[2]) {
     int expected = (slots[0] != NULL) + (slots[1] != NULL), found = 0;
     for (int64_t i = 0; i < given->size; i++) {
         const ffi_buffer *buffer = given->buffers[i];
@@ -308,7 +308,7 @@ static int frame_buffers_read(frame *f, const ffi_buffers *given, const char *si
             return error_set("%s %lld of %s is not a buffer", side, (long long)i, f->facts.row->mpi_name);
         if (buffer->dtype == FFI_TOKEN) continue;
         int slot = slots[0] && found == 0 ? 0 : 1;
-        if (found < expected && frame_buffer_read(slots[slot], f, what[slot], buffer)) return REFUSED;
+        if (found < expected && frame_buffer_read(slots[slot], f, label[slot], buffer)) return REFUSED;
         if (found < expected) slots[slot]->place = i;
         found++;
     }
@@ -476,15 +476,15 @@ static int64_t frame_rank_rows_sum(const frame *f, int attribute) {
 
 /* Returns the items of one row of the buffer, or REFUSED. The buffer must have `rows` rows, or at run time at least as
  * many. */
-static int64_t frame_items_per_row(const frame *f, const frame_buffer *b, const char *what, int64_t rows) {
+static int64_t frame_items_per_row(const frame *f, const frame_buffer *b, const char *label, int64_t rows) {
     const char *op = frame_name(f);
     int64_t items = 1;
-    if (b->axes == 0) return error_set("the %s of %s is a scalar, which has no rows", what, op);
+    if (b->axes == 0) return error_set("the %s of %s is a scalar, which has no rows", label, op);
     if (f->at_run_time && b->dims[0] < rows)
-        return error_set("the %s of %s has %lld rows, but its counts say %lld%s", what, op, (long long)b->dims[0],
+        return error_set("the %s of %s has %lld rows, but its counts say %lld%s", label, op, (long long)b->dims[0],
                          (long long)rows, b == &f->recv ? ": a larger capacity takes them" : "");
     if (!f->at_run_time && b->dims[0] != rows)
-        return error_set("the %s of %s has %lld rows, but its counts say %lld", what, op, (long long)b->dims[0],
+        return error_set("the %s of %s has %lld rows, but its counts say %lld", label, op, (long long)b->dims[0],
                          (long long)rows);
     for (int64_t i = 1; i < b->axes; i++) items *= b->dims[i]; /* frame_buffer_read has checked every product */
     return items;

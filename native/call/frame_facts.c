@@ -69,9 +69,10 @@ static size_t frame_text_add_fault(const frame_fault *fault, char *text, size_t 
                     (long long)fault->peer, (long long)fault->tag, (long long)fault->items);
 }
 
-/* Appends the numbers of rows of the first `n` ranks, behind the words `what`. */
-static size_t frame_text_add_rows(char *text, size_t bytes, size_t used, const char *what, const int64_t *rows, int n) {
-    used = text_add(text, bytes, used, "%s %lld", what, (long long)rows[0]);
+/* Appends the numbers of rows of the first `n` ranks, behind the words `label`. */
+static size_t frame_text_add_rows(char *text, size_t bytes, size_t used, const char *label, const int64_t *rows,
+                                  int n) {
+    used = text_add(text, bytes, used, "%s %lld", label, (long long)rows[0]);
     for (int i = 1; i < n; i++) used = text_add(text, bytes, used, ", %lld", (long long)rows[i]);
     return text_add(text, bytes, used, " rows");
 }

@@ -12,11 +12,11 @@ int64_t frame_ffi_buffer_bytes(const ffi_buffer *buffer) {
 
 /* Checks that an attribute has a number for each neighbour. Returns 0 or REFUSED. */
 static int frame_slot_numbers_check(const frame *f, const char *peer, const topology_slots *slots, int attribute,
-                                    const char *what) {
+                                    const char *label) {
     const frame_array *numbers = &f->arrays[attribute];
     if (numbers->size == slots->number) return 0;
     return error_set("an exchange has %lld %s for its %ss, but rank %d of communicator '%s' has %lld",
-                     (long long)numbers->size, what, peer, f->facts.communicator->rank, f->facts.communicator->name,
+                     (long long)numbers->size, label, peer, f->facts.communicator->rank, f->facts.communicator->name,
                      (long long)slots->number);
 }
 

@@ -169,7 +169,7 @@ static void agreement_report(const agreement *a, char *text, size_t bytes) {
     const int size = a->entry->size;
     bool *seen = a->marks, *alike = a->marks + size;
     int differences = 0, groups = 0;
-    char what[128];
+    char description[128];
     size_t used = text_add(text, bytes, 0,
                            "r%d | MPIXLA_CHECK: the ranks of communicator '%s' do not agree on their collective call "
                            "number %lld:",
@@ -185,8 +185,8 @@ static void agreement_report(const agreement *a, char *text, size_t bytes) {
         if (++groups <= SHOWN) used = agreement_add_group(a, text, bytes, used, i, alike);
     }
     if (groups > SHOWN) used = text_add(text, bytes, used, "\n  and %d more kinds of calls", groups - SHOWN);
-    signature_differences_describe(differences, what, sizeof what);
-    used = text_add(text, bytes, used, differences ? "\nThey differ in %s. " : "\n", what);
+    signature_differences_describe(differences, description, sizeof description);
+    used = text_add(text, bytes, used, differences ? "\nThey differ in %s. " : "\n", description);
     used = text_add(text, bytes, used,
                     differences == SIGNATURE_OTHER_LINE
                         ? "If ranks are meant to make one call in different lines, set MPIXLA_CHECK=calls. "
@@ -305,11 +305,11 @@ static void agreement_finish(agreement *a, int code) {
 /* Reports the difference between the ranks' calls, after it has started an empty call in place of one that other ranks
  * have started. Returns REFUSED or an error code. */
 static int agreement_conclude(const agreement *a) {
-    char what[ERROR_BYTES];
+    char description[ERROR_BYTES];
     int code = !a->mine.starts && agreement_any_starts(a) ? agree_replacement_start(a->entry) : 0;
     if (code != 0) return code;
-    agreement_report(a, what, sizeof what);
-    return error_set("%s", what);
+    agreement_report(a, description, sizeof description);
+    return error_set("%s", description);
 }
 
 /* Moves a comparison to its next phase if its requests are complete, without blocking. The caller holds the lock. */

@@ -111,10 +111,10 @@ void signature_differences_describe(int differences, char *text, size_t bytes) {
     }
 }
 
-/* Appends a list of numbers: " with counts 1, 2 and 3 more", where `what` is "with counts". */
-static size_t signature_add_list(char *text, size_t bytes, size_t used, const char *what, const frame_array *list) {
+/* Appends a list of numbers: " with counts 1, 2 and 3 more", where `label` is "with counts". */
+static size_t signature_add_list(char *text, size_t bytes, size_t used, const char *label, const frame_array *list) {
     enum { SHOWN = 12 };
-    used = text_add(text, bytes, used, " %s", what);
+    used = text_add(text, bytes, used, " %s", label);
     for (int64_t i = 0; i < list->size && i < SHOWN; i++)
         used = text_add(text, bytes, used, "%s%lld", i == 0 ? " " : ", ", (long long)list->items[i]);
     return list->size > SHOWN ? text_add(text, bytes, used, " and %lld more", (long long)list->size - SHOWN) : used;

@@ -138,9 +138,9 @@ static int tally_refuse(const frame *f, const tally_finding *mine) {
     }
     int code = mpi_get()->small->allgather(mine, bytes, byte, all, bytes, byte, f->facts.communicator->handle);
     if (code == 0) {
-        char what[ERROR_BYTES];
-        tally_report(f, all, what, sizeof what);
-        code = error_set("%s", what);
+        char description[ERROR_BYTES];
+        tally_report(f, all, description, sizeof description);
+        code = error_set("%s", description);
     }
     free(all);
     return code;

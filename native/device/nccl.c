@@ -31,15 +31,15 @@ void mpixla_nccl_file_add(const char *file) {
  * one that XLA has loaded, which should be the only one of the process; else the one of the Python package, or of the
  * system. */
 static int nccl_bind(nccl *n, driver_platform p) {
-    const char *what = libraries[p].name, *variable = libraries[p].variable;
+    const char *label = libraries[p].name, *variable = libraries[p].variable;
     void *library = loader_open(variable, libraries[p].files, FILES, 1, &n->file);
     if (!library) library = loader_open(variable, libraries[p].files, FILES, 0, &n->file);
-    if (!library) return error_set("%s cannot be loaded: %s", what, dlerror());
+    if (!library) return error_set("%s cannot be loaded: %s", label, dlerror());
     const char *missing = loader_functions(library, functions, NCCL_FUNCTIONS, n);
-    if (missing) return error_set("%s (%s) has no function %s: it is too old", what, n->file, missing);
+    if (missing) return error_set("%s (%s) has no function %s: it is too old", label, n->file, missing);
     if (NCCL_CALL(n, NULL, version, &n->number)) return REFUSED;
     if (n->number < NCCL_OLDEST)
-        return error_set("%s %d.%d (%s) is too old: mpixla takes 2.14 or later", what, n->number / 10000,
+        return error_set("%s %d.%d (%s) is too old: mpixla takes 2.14 or later", label, n->number / 10000,
                          n->number / 100 % 100, n->file);
     return 0;
 }
@@ -54,23 +54,23 @@ const nccl *nccl_get(driver_platform platform) {
     return loader_get(&the_nccl, nccl_find, (int)platform);
 }
 
-/* Sets the error of a failed call: `what`, its code, and NCCL's text. Returns REFUSED. */
-static int nccl_error_set(const nccl *n, const char *what, nccl_comm comm, int code) {
+/* Sets the error of a failed call: `label`, its code, and NCCL's text. Returns REFUSED. */
+static int nccl_error_set(const nccl *n, const char *label, nccl_comm comm, int code) {
     const char *text = n->error_text(code), *more = n->last_error(comm);
-    return error_set("%s error code %d, %s%s%s", what, code, text ? text : "unknown", more && *more ? ": " : "",
+    return error_set("%s error code %d, %s%s%s", label, code, text ? text : "unknown", more && *more ? ": " : "",
                      more ? more : "");
 }
 
 int nccl_check(const nccl *n, int function, nccl_comm comm, int code) {
-    char what[64];
+    char description[64];
     if (code == 0) return 0;
     if (code == NCCL_IN_PROGRESS)
         return error_set(
             "%s returned before it was done, since NCCL's communicator is nonblocking, which mpixla cannot use: unset "
             "NCCL_COMM_BLOCKING, or set it to 1",
             functions[function].name);
-    snprintf(what, sizeof what, "%s returned", functions[function].name);
-    return nccl_error_set(n, what, comm, code);
+    snprintf(description, sizeof description, "%s returned", functions[function].name);
+    return nccl_error_set(n, description, comm, code);
 }
 
 int nccl_check_earlier(const nccl *n, nccl_comm comm, int code) {

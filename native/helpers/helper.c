@@ -48,9 +48,9 @@ int helper_attribute_is(const ffi_attributes *given, int64_t i, const char *name
            memcmp(given->names[i]->ptr, name, given->names[i]->len) == 0;
 }
 
-int helper_array_read(helper_array *a, const ffi_buffers *given, int64_t i, const char *what) {
+int helper_array_read(helper_array *a, const ffi_buffers *given, int64_t i, const char *label) {
     if (i >= given->size || given->types[i] != FFI_KIND_BUFFER)
-        return error_set("array %lld %s is not a buffer", (long long)i, what);
+        return error_set("array %lld %s is not a buffer", (long long)i, label);
     const ffi_buffer *b = given->buffers[i];
     const dtype_entry *dtype = dtype_find(b->dtype);
     if (!dtype) return REFUSED;
@@ -64,8 +64,8 @@ int helper_array_read(helper_array *a, const ffi_buffers *given, int64_t i, cons
         if (k + 1 < b->rank && is_valid) a->lines *= n;
         a->line = n;
     }
-    if (!is_valid) return error_set("array %lld %s has no valid shape", (long long)i, what);
+    if (!is_valid) return error_set("array %lld %s has no valid shape", (long long)i, label);
     a->bytes = is_empty ? 0 : bytes;
-    if (!b->data && a->bytes > 0) return error_set("array %lld %s is a null pointer", (long long)i, what);
+    if (!b->data && a->bytes > 0) return error_set("array %lld %s is a null pointer", (long long)i, label);
     return 0;
 }

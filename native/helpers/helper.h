@@ -12,9 +12,9 @@ typedef struct helper_array {
     int64_t bytes;
 } helper_array;
 
-/* Reads array i of `given`, and checks its shape. Returns 0 or REFUSED; `what` follows "array 0" in the error message
+/* Reads array i of `given`, and checks its shape. Returns 0 or REFUSED; `label` follows "array 0" in the error message
  * ("to pack"). */
-int helper_array_read(helper_array *a, const ffi_buffers *given, int64_t i, const char *what);
+int helper_array_read(helper_array *a, const ffi_buffers *given, int64_t i, const char *label);
 
 /* Returns whether attribute i exists, and has this name and this type (FFI_ATTRIBUTE_...). */
 int helper_attribute_is(const ffi_attributes *given, int64_t i, const char *name, int type);

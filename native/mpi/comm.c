@@ -16,7 +16,7 @@
 #include "base/text.h"
 #include "base/thread.h"
 
-static list comms = {.item_size = sizeof(comm_entry), .what = "communicators"};
+static list comms = {.item_size = sizeof(comm_entry), .items_name = "communicators"};
 static pthread_mutex_t registering = PTHREAD_MUTEX_INITIALIZER;
 static mpi_library *mpi;
 static atomic_int is_finalized;

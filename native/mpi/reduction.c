@@ -30,7 +30,7 @@ typedef struct user_made {
     _Atomic(const void *) kept[REDUCTION_KEPT]; /* such variables, NULL after the last */
 } user_made;
 
-static list user_mades = {.item_size = sizeof(user_made), .what = "user-made reductions"};
+static list user_mades = {.item_size = sizeof(user_made), .items_name = "user-made reductions"};
 static pthread_mutex_t registering = PTHREAD_MUTEX_INITIALIZER;
 
 /* Returns the number of the row with this name; ROWS if there is none. */

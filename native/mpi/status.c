@@ -6,7 +6,7 @@
 #include "base/list.h"
 #include "mpixla.h"
 
-static list statuses = {.item_size = sizeof(void *), .what = "status objects"};
+static list statuses = {.item_size = sizeof(void *), .items_name = "status objects"};
 
 int64_t mpixla_status_register(void *address) {
     return address ? list_find_or_append(&statuses, &address) : error_set("a status object has no address");

@@ -51,12 +51,12 @@ static int message_request_start(message *m, const mpi_library *mpi, mpixla_hand
 static int message_arrival_check(const frame *f, const message *m, int64_t arrived, const char *rule) {
     const int64_t expected = m->items * m->dtype->row->itemsize;
     if (arrived == expected) return 0;
-    char what[512];
-    frame_describe(f, what, sizeof what);
+    char description[512];
+    frame_describe(f, description, sizeof description);
     return error_set(
         "r%d | a message of %lld bytes came from rank %lld, but source slot %lld was to receive %lld: %s (%s)",
         mpi_get()->world_rank, (long long)arrived, (long long)m->peer, (long long)m->slot, (long long)expected, rule,
-        what);
+        description);
 }
 
 /* Starts a message with MPI, and records a failure. */

@@ -260,7 +260,7 @@ static int replicated_difference_print(const frame *f, const char *text) {
 
 /* Makes the report of the first array that differs; `others` more differ. Returns REFUSED, or 0 for REPLICATED_PRINTED.
  */
-static int replicated_report(const frame *f, const replicated_array *a, const char *what, const replicated_leaf *all,
+static int replicated_report(const frame *f, const replicated_array *a, const char *label, const replicated_leaf *all,
                              int64_t others) {
     const char *line = site_text(f->facts.site), *kind = a->dtype ? a->dtype->row->kind : "";
     const int is_checked = f->attributes[ATTRIBUTE_CHECKED] != REPLICATED_ASSERTED;
@@ -268,7 +268,7 @@ static int replicated_report(const frame *f, const replicated_array *a, const ch
     int shown = 0;
     size_t used = text_add(text, sizeof text, 0,
                            "r%d | %s: %s is not the same on all ranks of communicator '%s'%s%s:", mpi_get()->world_rank,
-                           is_checked ? "MPIXLA_CHECK" : "assert_replicated", what, f->facts.communicator->name,
+                           is_checked ? "MPIXLA_CHECK" : "assert_replicated", label, f->facts.communicator->name,
                            *line ? ", at " : "", line);
     for (int i = 0; i < f->size; i++)
         if (all[i].text[0] && ++shown <= SHOWN)

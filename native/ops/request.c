@@ -24,7 +24,7 @@
 enum { LINE = 64, SMALLEST_CLASS = 6, SIZE_CLASSES = 63, KEPT_CLASS = 28, POLLS = 200, POLL_MILLISECONDS = 5 };
 enum { PRINTED_KINDS = 16 }; /* of unfinished requests; of others only the number is printed */
 
-static list requests = {.item_size = sizeof(request), .what = "requests"};
+static list requests = {.item_size = sizeof(request), .items_name = "requests"};
 static request *free_requests[SIZE_CLASSES]; /* lists */
 static request *unreceived;                  /* the list of those in the state REQUEST_UNRECEIVED */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -34,14 +34,14 @@ static int self_message_has_no_sender(void) {
 
 /* Sets the error of a receive that would block for ever. Returns REFUSED. */
 static int self_message_refuse(const call_facts *f) {
-    char what[512];
-    (void)facts_describe(f, NULL, 1, what, sizeof what);
+    char description[512];
+    (void)facts_describe(f, NULL, 1, description, sizeof description);
     return error_set(
         "r%d | %s waits for a message from this rank itself, and nothing can send it any more: the program goes on "
         "only "
         "after this call. On one process (rank - 1) %% size is the rank itself. Start the send first (isend), use "
         "sendrecv, or run more processes: python -m mpixla run -n 2",
-        mpi_get()->world_rank, what);
+        mpi_get()->world_rank, description);
 }
 
 /* The operation to poll for: a message, by MPI_Iprobe, or a request, by MPI_Test. */

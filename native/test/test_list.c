@@ -6,7 +6,7 @@
 enum { MANY = 3 * LIST_CHUNK + 5, THREADS = 4, EACH = 2000 };
 
 static void numbers_in_order(void) {
-    static list l = {.item_size = sizeof(int), .what = "ints"};
+    static list l = {.item_size = sizeof(int), .items_name = "ints"};
     void *places[MANY];
     CHECK(list_find(&l, 0) == NULL);
     for (int i = 0; i < MANY; i++) {
@@ -24,7 +24,7 @@ static void numbers_in_order(void) {
 }
 
 static void gives_an_equal_item_its_number(void) {
-    static list l = {.item_size = sizeof(double), .what = "doubles"};
+    static list l = {.item_size = sizeof(double), .items_name = "doubles"};
     for (int i = 0; i < MANY; i++) {
         double item = 0.5 * i;
         CHECK_INT(list_find_or_append(&l, &item), i);
@@ -37,7 +37,7 @@ static void gives_an_equal_item_its_number(void) {
 }
 
 static void refuses_when_full(void) {
-    static list l = {.item_size = 1, .what = "crumbs"};
+    static list l = {.item_size = 1, .items_name = "crumbs"};
     int64_t room = (int64_t)LIST_CHUNK * LIST_CHUNKS, number = 0;
     for (int64_t i = 0; i < room; i++) number = list_append(&l, "x");
     CHECK_INT(number, room - 1);
@@ -53,8 +53,8 @@ typedef struct large {
     int number;
     char rest[4092];
 } large;
-static list own = {.item_size = sizeof(large), .what = "large items"},
-            shared = {.item_size = sizeof(int), .what = "ints"};
+static list own = {.item_size = sizeof(large), .items_name = "large items"},
+            shared = {.item_size = sizeof(int), .items_name = "ints"};
 static int numbers[THREADS][EACH];
 static pthread_barrier_t together;
 

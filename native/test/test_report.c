@@ -40,7 +40,7 @@ static state_call *put(int rank, const char *op, const char *what) {
                       .root = -1,
                       .items = 3,
                       .bytes = 12,
-                      .what = what,
+                      .description = what,
                       .op = op,
                       .kind = "float32",
                       .site = "a.py:1",
@@ -331,7 +331,7 @@ static void many_ranks(void) {
             (state){.rank = i, .presence = STATE_HERE, .where = "", .python = stacks[i], .last = "", .call_count = 1};
         ring[i].calls[0] = (state_call){.milliseconds = 1500,
                                         .comm = WORLD,
-                                        .what = "MPI_Recv",
+                                        .description = "MPI_Recv",
                                         .op = "MPI_Recv",
                                         .kind = "",
                                         .site = "a.py:1",

@@ -85,7 +85,7 @@ static void tells_of_collective_calls(void) {
     CHECK_INT(k->milliseconds, 2500);
     CHECK(k->collective && !k->pauses);
     CHECK_STR(k->op, "MPI_Reduce");
-    CHECK_IN(k->what, "MPI_Reduce with 3 items and root 2 of float32, op MPI_SUM");
+    CHECK_IN(k->description, "MPI_Reduce with 3 items and root 2 of float32, op MPI_SUM");
     CHECK_STR(k->site, "step.py:7");
     CHECK_STR(k->comm_name, "rank2");
     CHECK_INT(k->root, 7); /* in MPI_COMM_WORLD */

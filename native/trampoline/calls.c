@@ -144,9 +144,9 @@ static int call_end(call *c, int code) {
     flight_leave(c->mine, &c->here);
     if (code == 0) return 0;
     if (code == REFUSED) return call_refuse();
-    char what[512], ours[sizeof what + 8];
-    facts_describe(&c->facts, NULL, 1, what, sizeof what);
-    snprintf(ours, sizeof ours, "JAX's %s", what);
+    char description[512], ours[sizeof description + 8];
+    facts_describe(&c->facts, NULL, 1, description, sizeof description);
+    snprintf(ours, sizeof ours, "JAX's %s", description);
     (void)mpi_error_set(c->facts.row->mpi_name, code, ours, "");
     return call_refuse();
 }

@@ -9,7 +9,7 @@
 #include "base/pause.h"
 #include "base/thread.h"
 
-static list flights = {.item_size = sizeof(flight), .what = "threads that communicate"};
+static list flights = {.item_size = sizeof(flight), .items_name = "threads that communicate"};
 static _Thread_local flight *own;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t key; /* with flight_place_free as its destructor */

@@ -23,11 +23,11 @@ static void log_print(const char *line, int length) {
 
 /* Prints the line of a call that begins, with a new id. */
 void log_start(log_call *l, const call_facts *f, const call_facts *started) {
-    char line[LINE_BYTES], what[LINE_BYTES];
+    char line[LINE_BYTES], description[LINE_BYTES];
     /* An odd factor visits all 16-bit numbers and keeps neighbours apart. */
     l->id = (atomic_fetch_add(&call_count, 1) + 1) * 40503U & 0xffffU;
-    facts_describe(f, started, 0, what, sizeof what);
-    const int length = snprintf(line, sizeof line, "r%d | %04x | %s", mpi_get()->world_rank, l->id, what);
+    facts_describe(f, started, 0, description, sizeof description);
+    const int length = snprintf(line, sizeof line, "r%d | %04x | %s", mpi_get()->world_rank, l->id, description);
     log_print(line, length);
     l->started = clock_now();
 }

@@ -367,13 +367,13 @@ static void report_write_absence(const writer *w, const state *s) {
         fprintf(w->to, "it does not answer: %s, which has left MPI, has lost its connection, or is held up as a whole",
                 where);
     else if (c && c->pauses)
-        fprintf(w->to, "its GPU is still at work on the program's steps before %s", c->what);
+        fprintf(w->to, "its GPU is still at work on the program's steps before %s", c->description);
     else if (c && report_call_has_foreign_rank(w->ranks, c))
         fprintf(w->to,
                 "it is in %s, which takes ranks of another MPI_COMM_WORLD, which cannot be asked for their calls",
-                c->what);
+                c->description);
     else if (c)
-        fprintf(w->to, "it is in %s, to which all ranks that it takes have come", c->what);
+        fprintf(w->to, "it is in %s, to which all ranks that it takes have come", c->description);
     else if (s->ended)
         fprintf(w->to, "it is at the end of its script");
     else if (s->percent < 0)
@@ -387,7 +387,7 @@ static void report_write_absence(const writer *w, const state *s) {
 static int report_absences_equal(const state *a, const state *b) {
     if (a->presence != b->presence || a->presence != STATE_HERE) return 0;
     if (a->call_count != b->call_count || a->ended != b->ended) return 0;
-    if (a->call_count > 0) return strcmp(a->calls[0].what, b->calls[0].what) == 0;
+    if (a->call_count > 0) return strcmp(a->calls[0].description, b->calls[0].description) == 0;
     return a->ended || (strcmp(a->python, b->python) == 0 && (a->percent >= 20) == (b->percent >= 20));
 }
 
@@ -427,7 +427,7 @@ static void report_write_counterpart(const writer *w, int64_t rank, const state_
     const state *s = &w->ranks->all[rank];
     const state_call *k = report_counterpart_find(s, c);
     const state_past *past = k ? NULL : report_past_call_find(s, c);
-    const char *line = k ? k->what : past ? report_lines_skip(s->last, past->line) : "";
+    const char *line = k ? k->description : past ? report_lines_skip(s->last, past->line) : "";
     fprintf(w->to, "    on rank %lld: %.*s\n", (long long)rank, (int)strcspn(line, "\n"), line);
 }
 
@@ -580,10 +580,10 @@ static void report_write_awaited(writer *w, int64_t rank) {
 /* Writes a call that a rank is in. */
 static void report_write_call(const writer *w, const state *s, const state_call *c) {
     if (c->pauses)
-        fprintf(w->to, "    its GPU computes the program's steps before %s (%lld bytes)\n", c->what,
+        fprintf(w->to, "    its GPU computes the program's steps before %s (%lld bytes)\n", c->description,
                 (long long)c->bytes);
     else
-        fprintf(w->to, "    in a call for %.1f s: %s (%lld bytes)\n", 1e-3 * (double)c->milliseconds, c->what,
+        fprintf(w->to, "    in a call for %.1f s: %s (%lld bytes)\n", 1e-3 * (double)c->milliseconds, c->description,
                 (long long)c->bytes);
     if (!*c->site) report_write_lines(w, s->python, "      ", PYTHON_LINES_SHOWN);
 }
@@ -682,7 +682,7 @@ static void report_write_waiting(writer *w) {
                 "off.\n");
     else
         fprintf(w->to, ", longer than MPIXLA_TIMEOUT=%g allows, so the whole job ends.\n", w->limit);
-    fprintf(w->to, "  It waits in %s.\n", longest->what);
+    fprintf(w->to, "  It waits in %s.\n", longest->description);
     w->waits = report_waiting_call_find(w->ranks, w->rank, w->lacks);
     if (!w->waits) {
         fputs(report_call_has_foreign_rank(w->ranks, longest)

@@ -35,13 +35,13 @@ static void state_past_describe(const call_facts *f, char *text, size_t bytes) {
  */
 static size_t state_past_add_line(char *text, size_t used, const flight_record *newest, int64_t calls, int64_t now) {
     const call_facts *f = &newest->facts, *oldest = &newest[calls - 1].facts;
-    char what[TEXT_BYTES];
+    char description[TEXT_BYTES];
     if (used >= STATE_LINES) return used;
-    state_past_describe(f, what, sizeof what);
+    state_past_describe(f, description, sizeof description);
     if (calls > 1)
         used = text_add(text, STATE_LINES, used, "%lld times, the first one %.1f s ago and the last one ",
                         (long long)calls, 1e-9 * (double)(now - newest[calls - 1].when));
-    used = text_add(text, STATE_LINES, used, "%.1f s ago: %s", 1e-9 * (double)(now - newest->when), what);
+    used = text_add(text, STATE_LINES, used, "%.1f s ago: %s", 1e-9 * (double)(now - newest->when), description);
     if (facts_are_collective(f) && calls > 1)
         used = text_add(text, STATE_LINES, used, " (collective calls %lld to %lld)", (long long)oldest->sequence + 1,
                         (long long)f->sequence + 1);
@@ -153,9 +153,9 @@ static void state_needed_write(wire_writer *w, const call_facts *f) {
 static void state_call_write(wire_writer *w, const flight_view *view, int64_t thread, flight_moment moment) {
     const call_facts *f = view->waits ? &view->started : &view->facts;
     const dtype_entry *type = facts_type(f);
-    char what[TEXT_BYTES], kind[128];
+    char description[TEXT_BYTES], kind[128];
     int has_op = facts_have(f, ATTRIBUTE_OP);
-    flight_describe(view, what, sizeof what);
+    flight_describe(view, description, sizeof description);
     snprintf(kind, sizeof kind, "%s%s%s", type ? type->row->name : "no data", has_op ? ", op " : "",
              has_op ? reduction_name(f->reduction) : "");
     wire_write(w, flight_clock_of(thread)->waited_ns / 1000000);
@@ -171,7 +171,7 @@ static void state_call_write(wire_writer *w, const flight_view *view, int64_t th
     wire_write(w, type ? facts_count(f) * type->row->itemsize : 0);
     wire_write(w, facts_have(f, ATTRIBUTE_ROOT) ? comm_world_rank(f->communicator, f->root) : -1);
     wire_write(w, f->items);
-    wire_write_text(w, what);
+    wire_write_text(w, description);
     wire_write_text(w, f->row->mpi_name);
     wire_write_text(w, kind);
     wire_write_text(w, site_text(view->facts.site));
@@ -257,7 +257,7 @@ static void state_call_read(state_call *c, wire_reader *r, int64_t milliseconds)
     c->bytes = wire_read(r);
     c->root = wire_read(r);
     c->items = wire_read(r);
-    c->what = wire_read_text(r);
+    c->description = wire_read_text(r);
     c->op = wire_read_text(r);
     c->kind = wire_read_text(r);
     c->site = wire_read_text(r);

@@ -20,19 +20,19 @@ typedef struct state_call {
     int64_t milliseconds; /* for how long it has waited */
     int64_t number;       /* which of the calls of its thread it is: with `thread`, the same for this call alone */
     int64_t thread;
-    int64_t is_front_end; /* the thread is one of the front end's, and waits in the call itself */
-    int64_t pauses;       /* it waits for the rank's own GPU, which computes */
-    int64_t collective;   /* all members of the communicator make it */
-    int64_t comm;         /* the communicator: the same number on all its members */
-    int64_t has_members;  /* the members are known; else the ranks below are guesses */
-    int64_t is_shared;    /* several threads of the rank use it */
-    int64_t sequence;     /* of a collective call: how many there were before on the communicator */
-    int64_t bytes;        /* of its buffer on this rank */
-    int64_t root, items;  /* which all ranks must agree on; -1: none */
-    const char *what;     /* as facts_describe has it, with details */
-    const char *op;       /* "MPI_Bcast" */
-    const char *kind;     /* what all ranks must agree on beside the root: "float32, op MPI_SUM" */
-    const char *site;     /* "" if unknown */
+    int64_t is_front_end;    /* the thread is one of the front end's, and waits in the call itself */
+    int64_t pauses;          /* it waits for the rank's own GPU, which computes */
+    int64_t collective;      /* all members of the communicator make it */
+    int64_t comm;            /* the communicator: the same number on all its members */
+    int64_t has_members;     /* the members are known; else the ranks below are guesses */
+    int64_t is_shared;       /* several threads of the rank use it */
+    int64_t sequence;        /* of a collective call: how many there were before on the communicator */
+    int64_t bytes;           /* of its buffer on this rank */
+    int64_t root, items;     /* which all ranks must agree on; -1: none */
+    const char *description; /* as facts_describe has it, with details */
+    const char *op;          /* "MPI_Bcast" */
+    const char *kind;        /* what all ranks must agree on beside the root: "float32, op MPI_SUM" */
+    const char *site;        /* "" if unknown */
     const char *comm_name;
     const int64_t *needed;   /* of a collective call: the others that it takes, by their rank in MPI_COMM_WORLD */
     int64_t needs;           /* how many */

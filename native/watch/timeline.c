@@ -284,16 +284,16 @@ void timeline_file_rename(timeline *t) {
     pthread_mutex_unlock(&t->lock);
 }
 
-/* Closes and frees a timeline that could not be opened, and sets the error "the trace cannot be `what`", with the
+/* Closes and frees a timeline that could not be opened, and sets the error "the trace cannot be `label`", with the
  * reason in errno. Returns NULL. */
-static timeline *timeline_open_fail(timeline *t, const char *what) {
+static timeline *timeline_open_fail(timeline *t, const char *label) {
     int why = errno;
     if (t->file >= 0) {
         (void)close(t->file);
         (void)unlink(t->hidden);
     }
     if (t->header) (void)munmap(t->header, t->limit);
-    (void)error_set("the trace %s cannot be %s: %s", t->path, what, strerror(why));
+    (void)error_set("the trace %s cannot be %s: %s", t->path, label, strerror(why));
     free(t);
     return NULL;
 }
