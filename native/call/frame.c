@@ -451,7 +451,7 @@ const int64_t *frame_rows(const frame *f, int slot) {
     return f->arrays[frame_rows_attribute(f, slot)].items;
 }
 
-/* Returns the sum of an array attribute's rows, or REFUSED. */
+/* Returns the sum of the rows in an array attribute, or REFUSED if one is negative or the sum overflows. */
 static int64_t frame_rows_sum(const frame *f, int attribute) {
     const char *op = frame_name(f), *name = attribute_names[attribute];
     const frame_array *array = &f->arrays[attribute];
@@ -466,7 +466,7 @@ static int64_t frame_rows_sum(const frame *f, int attribute) {
     return sum;
 }
 
-/* Returns the sum of an array attribute's rows, which must be one number for each rank; or REFUSED. */
+/* Returns the sum of the rows in an attribute that has one number for each rank, or REFUSED. */
 static int64_t frame_rank_rows_sum(const frame *f, int attribute) {
     const frame_array *array = &f->arrays[attribute];
     if (array->size == f->size) return frame_rows_sum(f, attribute);

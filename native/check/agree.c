@@ -331,8 +331,8 @@ static void agreement_progress(agreement *a) {
 
 /* Active comparisons */
 
-/* Allocates the comparison of a call. Without memory calls job_fail, as the other ranks wait for this one, and returns
- * NULL if that returns. */
+/* Allocates and fills the comparison of a call. Without memory calls job_fail, as the other ranks wait for this one,
+ * and returns NULL if that returns. */
 static agreement *agreement_new(const frame *f, unsigned details) {
     agreement *a = calloc(1, sizeof *a);
     if (!a) {

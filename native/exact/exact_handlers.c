@@ -70,7 +70,7 @@ static void exact_add_numbers(exact_sum *s, const exact_lines *r, const char *x,
         exact_add_products_f64(s, (const double *)(const void *)x, (const double *)(const void *)y, n);
 }
 
-/* Sums all lines of arrays in the host's memory. */
+/* Sums each line (along the last axis) of arrays in the host's memory into the words of an accumulator. */
 static void exact_add_on_host(const exact_lines *r) {
     int64_t bytes = r->line * exact_itemsize(r->dtype);
     const char *x = r->data[0], *y = r->data[1]; /* NULL without items; y also with one array */
@@ -96,8 +96,8 @@ static int exact_piece_fetch(const device *d, const exact_lines *r, int64_t at, 
     return device_wait(d);
 }
 
-/* Sums all lines of arrays in a GPU's memory, piece by piece; a line may span pieces, and a piece lines. Returns 0 or
- * REFUSED. */
+/* Sums each line (along the last axis) of arrays in a GPU's memory, copying them piece by piece; a line may span
+ * pieces, and a piece lines. Returns 0 or REFUSED. */
 static int exact_add_pieces(const device *d, const exact_lines *r, char *pieces, char *words) {
     int64_t itemsize = exact_itemsize(r->dtype), numbers = r->lines * r->line, at = 0, end = 0; /* of the piece */
     const char *x = pieces;
@@ -117,7 +117,8 @@ static int exact_add_pieces(const device *d, const exact_lines *r, char *pieces,
     return 0;
 }
 
-/* Sums all lines, of arrays in a GPU's memory, on the host, and copies the words to the GPU. Returns 0 or REFUSED. */
+/* Sums each line (along the last axis) of arrays in a GPU's memory, on the host, and copies the words to the GPU.
+ * Returns 0 or REFUSED. */
 static int exact_add_on_device(const device *d, const exact_lines *r) {
     int64_t bytes = r->lines * r->words * (int64_t)sizeof(int64_t);
     if (bytes == 0) return 0;

@@ -217,8 +217,8 @@ static int local_parts_combine(segment *s, const frame *f, const frame_posts *po
     return code;
 }
 
-/* Gathers one number of each rank, in a round that belongs to no call: its `call_hash` is BEGINS alone. Returns 0 or an
- * error code. */
+/* Gathers one number of each rank into `all`, by a round of the segment that belongs to no call: its `call_hash` is
+ * BEGINS alone. Returns 0 or an error code. */
 static int local_numbers_gather(segment *s, const frame *f, uint64_t mine, uint64_t *all) {
     const frame_posts posts = {.send = (const char *)&mine,
                                .recv = (char *)all,
@@ -290,8 +290,8 @@ static int local_is_faster_long(const frame *f, const frame_posts *posts) {
            (f->size <= FEW_RANKS || posts->part_count > 1 || local_combines_for_all(f, posts));
 }
 
-/* Makes the call through the segment, in one round or several; `*made` becomes 0 if MPI is faster because the ranks
- * have no memory for long posts. Returns 0 or an error code. */
+/* Makes the collective call through the segment, in one round or several; `*made` becomes 0 if MPI is faster because
+ * the ranks have no memory for long posts. Returns 0 or an error code. */
 static int local_call_make(segment *s, const frame *f, const frame_posts *posts, int *made) {
     const int is_long = local_is_faster_long(f, posts);
     const uint64_t call_hash = posts->call_hash | BEGINS;

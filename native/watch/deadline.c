@@ -489,7 +489,7 @@ static void deadline_report_end(void) {
 
 /* From one phase to the next */
 
-/* Begins an inquiry if it is time for one. */
+/* Begins an inquiry if one is due: again about the last warning, about the longest wait, or which ranks have left. */
 static void deadline_inquiry_choose(void) {
     int64_t waiting = deadline_longest_wait_find(), to_scout = deadline_scout_due_find();
     if (waiting == NONE || deadline_clock_of(waiting)->waited_ns < deadline_first_report_ns())
@@ -645,7 +645,7 @@ void mpixla_timeout_stop(void) {
     pthread_mutex_unlock(&deadline.lock);
 }
 
-/* Tells the other ranks that this one makes no more calls. */
+/* Tells rank 0, for the watchdogs of the other ranks, that this rank makes no more calls. */
 void mpixla_timeout_left(void) {
     mpixla_timeout_ended();
     if (deadline.ranks == 0 || !system_lock(&deadline.lock, LOCK_MS)) return;
