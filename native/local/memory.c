@@ -64,7 +64,7 @@ int memory_check(const memory_state *s, const comm_entry *c) {
     const char *why = memory_reason_read(s);
     return error_set(
         "no collective call can be made on communicator '%s' any more, since one has failed on rank %d before all "
-        "ranks had what they were to get from it%s%.*s. Go on with another communicator, which comm.Dup() gives if all "
+        "ranks had its data%s%.*s. Go on with another communicator, which comm.Dup() gives if all "
         "ranks call it, or end the program",
         c->name, rank, *why ? ": " : "", MEMORY_WHY_BYTES, why);
 }

@@ -11,7 +11,7 @@
 static call c;
 
 /* What MPI brings from the others. */
-static wanted other, ours;                       /* of rank 2, and what this rank wants, as the rest do */
+static signature other, ours;                    /* of rank 2, and what this rank wants, as the rest do */
 static int others_differ;                        /* whether the numbers differ */
 static int comparisons, reports;                 /* made so far */
 static char made[sizeof(((fake_mpi *)0)->call)]; /* the last call that is none of checked mode's */
@@ -30,11 +30,11 @@ static void bring(void) {
         if (others_differ) words[0] = UINT64_MAX;
         memcpy(to, words, sizeof words);
         comparisons++;
-    } else if (fixture_is("MPI_Irecv") && fixture_count() == (int64_t)sizeof(wanted)) {
+    } else if (fixture_is("MPI_Irecv") && fixture_count() == (int64_t)sizeof(signature)) {
         const char *from = strstr(fake->call, "<- ");
         memcpy(to, from && from[3] == '2' ? &other : &ours, sizeof other);
         reports++;
-    } else if (fixture_is("MPI_Isend") && fixture_count() == (int64_t)sizeof(wanted)) {
+    } else if (fixture_is("MPI_Isend") && fixture_count() == (int64_t)sizeof(signature)) {
         memcpy(&ours, fake->send, sizeof ours);
     } else if (fixture_is("MPI_Alltoall") && fixture_count() == 3) {
         int64_t tally[3 * FIXTURE_SIZE];
@@ -260,13 +260,13 @@ static void facts(void) {
         CHECK(signature_hash(&same) != signature_hash(&one[i]));
         for (int j = 0; j < i; j++) CHECK(signature_hash(&one[i]) != signature_hash(&one[j]));
     }
-    signature_name(1 << SIGNATURE_ROOT, text, sizeof text);
+    signature_differences_describe(1 << SIGNATURE_ROOT, text, sizeof text);
     CHECK_STR(text, "the root");
-    signature_name(1 << SIGNATURE_ROOT | 1 << SIGNATURE_ITEMS | 1 << SIGNATURE_LINE, text, sizeof text);
+    signature_differences_describe(1 << SIGNATURE_ROOT | 1 << SIGNATURE_ITEMS | 1 << SIGNATURE_LINE, text, sizeof text);
     CHECK_STR(text, "the count, the root and the line");
-    signature_name(1 << SIGNATURE_OPERATION | 1 << SIGNATURE_ITEMS, text, sizeof text);
+    signature_differences_describe(1 << SIGNATURE_OPERATION | 1 << SIGNATURE_ITEMS, text, sizeof text);
     CHECK_STR(text, "the operation");
-    signature_name(0, text, sizeof text);
+    signature_differences_describe(0, text, sizeof text);
     CHECK_STR(text, "");
 }
 

@@ -369,8 +369,7 @@ static void report_write_absence(const writer *w, const state *s) {
     else if (c && c->pauses)
         fprintf(w->to, "its GPU is still at work on the program's steps before %s", c->description);
     else if (c && report_call_has_foreign_rank(w->ranks, c))
-        fprintf(w->to,
-                "it is in %s, which takes ranks of another MPI_COMM_WORLD, which cannot be asked for their calls",
+        fprintf(w->to, "it is in %s, which takes ranks of another MPI_COMM_WORLD, whose calls are unknown here",
                 c->description);
     else if (c)
         fprintf(w->to, "it is in %s, to which all ranks that it takes have come", c->description);
@@ -686,7 +685,7 @@ static void report_write_waiting(writer *w) {
     w->waits = report_waiting_call_find(w->ranks, w->rank, w->lacks);
     if (!w->waits) {
         fputs(report_call_has_foreign_rank(w->ranks, longest)
-                  ? "  The call takes ranks of another MPI_COMM_WORLD, which cannot be asked for their calls.\n"
+                  ? "  The call takes ranks of another MPI_COMM_WORLD, whose calls are unknown here.\n"
                   : "  All ranks that the call takes have come to it, and yet it does not end.\n",
               w->to);
         return;
