@@ -64,13 +64,12 @@ test-large: $(VENV)/installed ## test arrays of more than 2^31 - 1 elements, on 
 # Random programs for MINUTES. Half an hour of it is documented: CONTRIBUTING.md. A call that hangs is reported by
 # MPIXLA_TIMEOUT, and anything else by the program itself.
 MINUTES ?= 30
-SEED ?= 1
 SOAK_NP = $(if $(filter file,$(origin NP)),3,$(NP))
 
 soak: $(VENV)/installed ## run random programs for MINUTES=30, and compare every value with NumPy (SHARDED=1: sharded ones)
 	MPIXLA_TIMEOUT=$${MPIXLA_TIMEOUT-200} $(LAUNCH) -n $(SOAK_NP) $(BIN)/python $(if $(SHARDED),\
-	    -m mpixla.distributed tests/soak/sharded.py --minutes $(MINUTES) --seed $(SEED),\
-	    tests/soak/run.py --minutes $(MINUTES) --seed $(SEED) $(if $(filter 30,$(MINUTES)),--write))
+	    -m mpixla.distributed tests/soak/sharded.py --minutes $(MINUTES) --seed $(or $(SEED),1),\
+	    tests/soak/run.py --minutes $(MINUTES) --seed $(or $(SEED),1) $(if $(filter 30,$(MINUTES)),--write))
 
 # What can go wrong, done to small jobs, and docs/faults.md's table of what came of it.
 test-faults: $(VENV)/installed ## do to small jobs what can go wrong, and write down what they say in docs/faults.md
