@@ -18,31 +18,3 @@ from .mpi.native import check, lib
 from .ops.arguments import ranks_left_to_calls
 from .patches import installed, require
 from .satellites import own_process
-
-__all__ = [
-    "Parser",
-    "Primitive",
-    "abort",
-    "can_abort",
-    "check",
-    "comm_of",
-    "end_job",
-    "exit_at_once",
-    "gpu",
-    "has_several",
-    "host_of_each",
-    "installed",
-    "lib",
-    "limited",
-    "own_comm",
-    "own_process",
-    "print_and_exit",
-    "printed_by",
-    "ranks_left_to_calls",
-    "require",
-    "running",
-    "when_done",
-    "while_read",
-    "with_batch_at",
-    "wrong_launcher",
-]
