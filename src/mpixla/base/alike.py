@@ -99,6 +99,7 @@ def tell(
 
 
 def _settle(what: str, rank: int, size: int, say: Callable[[list[int], bool, bool], None], moment: float) -> Told:
+    """Agree with the host's other ranks which one prints a message; return the outcome on this rank."""
     now = time.monotonic()
     _note(what, rank, now, _COMES)
     notes = _read()

@@ -19,7 +19,7 @@ def note_environment(module: str) -> None:
 
 
 def refuse_late() -> None:
-    """Raise RuntimeError for a variable that has no effect; do nothing once a call has found none."""
+    """Raise RuntimeError for a JAX variable that was set after JAX's import, so has no effect; check once only."""
     global _before
     if (before := _before) is None:
         return

@@ -59,6 +59,8 @@ def replace(name: str, *arguments: str) -> Callable[[Callable[..., Any]], None]:
     outer, last = re.split(r"[.:](?=\w+$)", name)
 
     def put(new: Callable[..., Any]) -> None:
+        """Replace JAX's function by ``new``, with JAX's own as the first argument."""
+
         @functools.wraps(original)
         def call(*args: Any, **options: Any) -> Any:
             return new(original, *args, **options)

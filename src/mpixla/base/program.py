@@ -116,7 +116,10 @@ def run(program: list[str]) -> None:
     own = {__file__, sys._getframe(1).f_code.co_filename, runpy.run_path.__code__.co_filename}
 
     def without_us(hook: _Hook) -> _Hook:
+        """Return an exception hook that hides the runner's frames, and ends the job if mpixla is not imported yet."""
+
         def print_without_us(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+            """Print an uncaught exception without the runner's frames, and end the job if other ranks may wait."""
             while trace and trace.tb_frame.f_code.co_filename in own:
                 trace = trace.tb_next
             value = value.with_traceback(trace)
@@ -159,6 +162,7 @@ def run(program: list[str]) -> None:
 
 
 def _run(program: list[str]) -> None:
+    """Execute a script, folder, ``-m`` module or ``-c`` code as ``__main__``, as the Python interpreter does."""
     kind, *rest = program
     # The module outlives its last line: exit handlers and threads pickle its functions and classes.
     main = ModuleType("__main__")
@@ -194,6 +198,7 @@ def _run(program: list[str]) -> None:
 
 
 def _begin(main: ModuleType, folder: str, arguments: list[str]) -> None:
+    """Set ``sys.path[0]``, ``sys.argv`` and ``sys.modules["__main__"]`` for a program."""
     if not sys.flags.safe_path:
         sys.path[0] = folder
     sys.argv[:] = arguments

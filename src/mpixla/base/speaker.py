@@ -9,7 +9,7 @@ from . import started
 
 
 def _find() -> TextIO | None:
-    """Return the standard error that this process was started with; None if there is none."""
+    """Return a file of the standard error that this process was started with; None if there is none."""
     descriptor = started.standard_error()
     if descriptor == 2:
         return sys.__stderr__

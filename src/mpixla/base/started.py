@@ -47,7 +47,7 @@ def is_of_run() -> bool:
 
 
 def launcher() -> int:
-    """Return the process ID of the launcher's process that has started the ranks of this host.
+    """Return the process ID of the MPI launcher's process on this host, which has started the ranks.
 
     It is the parent, except for ranks of ``python -m mpixla run``, each of which has its own parent (run/rank.py).
     """

@@ -31,7 +31,7 @@ def _wish_checks() -> str | None:
 
 
 def _begin_checks(modes: Sequence[str | None]) -> None:
-    """Set the checks between the ranks; by default the first calls are compared.
+    """Turn on the comparison of the ranks' calls, which ``MPIXLA_CHECK`` sets; by default of first calls only.
 
     Raises:
         ValueError: on all ranks, if ``MPIXLA_CHECK`` has no valid value on one of them.

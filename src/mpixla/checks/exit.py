@@ -56,6 +56,7 @@ def _tell_once(did: str, more: str, then_by_all: str | None = None) -> alike.Tol
 
 
 def _begin_fork() -> None:
+    """Turn off aborting and the library's checks in a forked child, and end it at its exit by ``_end_fork``."""
     global _aborts
     _aborts = False
     native.lib.mpixla_forked()
@@ -131,6 +132,7 @@ class _Heard:
         self.stream, self.keeps, self.text, self._thread = sys.stderr, keeps, "", threading.get_ident()
 
     def write(self, text: str) -> int:
+        """Record the text that the owning thread writes; pass all text on, except that thread's if ``keeps`` is set."""
         if threading.get_ident() == self._thread:
             self.text += text
             if self.keeps:
@@ -211,6 +213,7 @@ def _refuse_lost_exception() -> None:
 
 
 def _end_process() -> None:
+    """End mpixla at the exit of this process: wait for programs, report failed calls, end the timeline and MPI."""
     global _is_ending
     _is_ending = True
     _refuse_lost_exception()

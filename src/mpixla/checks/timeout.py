@@ -30,7 +30,7 @@ def wish() -> tuple[float, tuple[str, str, int]]:
 
 
 def begin(wishes: Sequence[tuple[float, tuple[str, str, int]]]) -> None:
-    """Start the thread that watches calls, unless no rank needs it.
+    """Start the C library's thread that reports calls which last too long, unless no rank has a time limit.
 
     Raises:
         ValueError: on all ranks, if ``MPIXLA_TIMEOUT`` is no time on one of them.

@@ -84,6 +84,7 @@ _WRONG_RANK = re.compile(r"(\w+) got (dest|source|root) = .*")
 
 
 def _line_of(text: str) -> str | None:
+    """Return mpi4jax's line for an MPI error, found in or made from mpixla's message; None for other errors."""
     if line := _LINE.search(text):
         return line.group()
     if wrong := _WRONG_RANK.search(text):

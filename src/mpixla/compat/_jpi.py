@@ -23,6 +23,7 @@ def gen_token() -> jax.Array:
 
 
 def _after(token: Any, name: str, call: Callable[[Any], Any], x: Any) -> Any:
+    """Make a call that depends on a token, and return its result and the next token, as JPI does."""
     if token is None:
         raise TypeError(f"token of {name} is None. Start with jpi.gen_token().")
     # As in JPI, a call is differentiated if its token is. An allreduce passes the token's tangent on, and is itself
@@ -72,6 +73,7 @@ def scatter(x: Any, token: Any, root: int, comm: MPI.Comm | None = None) -> _Res
     """
 
     def cut(x: Any) -> jax.Array:
+        """Cut the root's array into one part for each rank, and return this rank's part."""
         x, c = jnp.asarray(x), comm_of(comm)
         if x.ndim == 0 or x.shape[0] % c.size != 0:
             raise ValueError(

@@ -89,8 +89,11 @@ def _call(name: str, args: Any, kwargs: Any) -> Any:
 
 
 def _without_token(name: str, module: str = _PACKAGE) -> Callable[..., Any]:
+    """Return mpi4jax's operation without tokens (mpi4jax 0.8 or later), made of mpixla's of the same name."""
+
     @functools.wraps(getattr(mpixla, name))
     def op(*args: Any, **kwargs: Any) -> Any:
+        """Call mpixla's operation; return [] if it has no result, and raise if a token is passed."""
         if "token" in kwargs and module != _PACKAGE:
             raise TypeError(f"{name}() of {module} takes no token. mpi4jax.{name}() does.")
         if "token" in kwargs:
@@ -106,8 +109,11 @@ def _without_token(name: str, module: str = _PACKAGE) -> Callable[..., Any]:
 
 
 def _with_token(name: str) -> Callable[..., Any]:
+    """Return mpi4jax's operation with tokens (before mpi4jax 0.8), made of mpixla's of the same name."""
+
     @functools.wraps(getattr(mpixla, name))
     def op(*args: Any, token: Any = None, **kwargs: Any) -> Any:
+        """Call mpixla's operation, and return its result, if it has one, and a token."""
         token = take_token(token, name)
         result = _call(name, args, kwargs)
         token = pass_on(token)
@@ -129,6 +135,7 @@ def _set_logging(enable: bool) -> None:
 
 
 def _get_logging() -> bool:
+    """Return whether debug lines are on."""
     _heed_environment()
     enabled = mpixla.set_logging(False)
     mpixla.set_logging(enabled)

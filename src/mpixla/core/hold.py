@@ -65,6 +65,7 @@ def _jvp(primals: Any, tangents: Any, *, first: int) -> tuple[Any, Any]:
 
 
 def _transpose(cotangents: Any, *operands: Any, first: int) -> list[Any]:
+    """Sequence the cotangents of the earlier arrays after those of the later ones: the reverse order."""
     then = _those_that_are(cotangents[first:], cotangents[:first])
     back = len(operands) - first
     return [

@@ -31,6 +31,7 @@ def reduce_pair(function: Callable[..., Any], pair: Any, op: MPI.Op, *args: Any,
 
 
 def _reduce(function: Callable[..., Any], pair: Any, op: MPI.Op, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    """Reduce a pair (values, places) by MAXLOC or MINLOC with the reduction ``function``; return the reduced pair."""
     values, places = _arrays(pair, function.__name__, reduction_of(op).name)
     largest = op == MPI.MAXLOC
 
@@ -43,6 +44,7 @@ def _reduce(function: Callable[..., Any], pair: Any, op: MPI.Op, *args: Any, **k
     differentiable = jax.custom_jvp(reduce)
 
     def jvp(primals: Any, tangents: Any) -> Any:
+        """Return the reduced pair, and as the tangent of its values that of MAX or MIN; places are integers."""
         values_op = MPI.MAX if largest else MPI.MIN
         results = differentiable(*primals)  # which may be differentiated again
         _, tangent = jax.jvp(lambda v: function(v, values_op, *args, **kwargs), primals[:1], tangents[:1])
@@ -53,6 +55,7 @@ def _reduce(function: Callable[..., Any], pair: Any, op: MPI.Op, *args: Any, **k
 
 
 def _arrays(pair: Any, name: str, op: str) -> tuple[jax.Array, jax.Array]:
+    """Check the pair (values, places) of a MAXLOC or MINLOC, and return it as two arrays of one shape."""
     rule = f"{name} with op {op} takes a pair of arrays of one shape, the values and their places"
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
         raise TypeError(f"{rule}, but x is {kind_of(pair)}.")
@@ -75,6 +78,7 @@ def _unsigned(dtype: np.dtype) -> np.dtype:
 
 
 def _key_of(x: jax.Array) -> jax.Array:
+    """Map numbers to unsigned integers of the same order."""
     x = jax.lax.stop_gradient(x).astype(wide(x.dtype))
     unsigned = _unsigned(x.dtype)
     sign = unsigned.type(1 << (8 * x.dtype.itemsize - 1))
@@ -88,6 +92,7 @@ def _key_of(x: jax.Array) -> jax.Array:
 
 
 def _of_key(key: jax.Array, dtype: np.dtype) -> jax.Array:
+    """Map unsigned integers back to the numbers of which ``_key_of`` has made them."""
     compared = wide(dtype)
     sign = key.dtype.type(1 << (8 * compared.itemsize - 1))
     if jnp.issubdtype(compared, jnp.unsignedinteger):
@@ -112,6 +117,7 @@ def _of_bytes(octets: jax.Array, dtype: np.dtype) -> jax.Array:
 
 @functools.partial(jax.jit, static_argnums=2)
 def _encode(values: jax.Array, places: jax.Array, largest: bool) -> jax.Array:
+    """Encode values and places as bytes whose lexicographic maximum is MAXLOC's result, or MINLOC's."""
     key = _key_of(values)
     key = key if largest else ~key
     if jnp.issubdtype(values.dtype, jnp.floating):
@@ -121,6 +127,7 @@ def _encode(values: jax.Array, places: jax.Array, largest: bool) -> jax.Array:
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3))
 def _decode(encoded: jax.Array, value: np.dtype, place: np.dtype, largest: bool) -> tuple[jax.Array, jax.Array]:
+    """Decode bytes of ``_encode`` into values and places."""
     width = wide(value).itemsize
     key = _of_bytes(encoded[..., :width], _unsigned(wide(value)))
     places = _of_key(~_of_bytes(encoded[..., width:], _unsigned(place)), place)

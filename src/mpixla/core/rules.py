@@ -61,6 +61,7 @@ def _define_jvp(primitive: Primitive, jvp: Jvp) -> None:
     """Register the rules for forward mode and Taylor series from ``jvp``, which gets an array for each tangent."""
 
     def tangents_of(primals: Any, tangents: Any, results: Any, params: dict[str, Any]) -> Any:
+        """Return a call's tangents, computed by ``jvp`` from arrays in place of symbolic zeros."""
         if primitive.name == "sendrecv":
             refuse_one_way("sendrecv", primals[0].dtype, results[0].dtype)
         if results and not any(map(_is_inexact, results)):
@@ -80,6 +81,7 @@ def _define_jvp(primitive: Primitive, jvp: Jvp) -> None:
         ]
 
     def rule(primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
+        """Bind the primitive, and return its results and tangents; raise TypeError for an op without derivative."""
         call = details(params)
         op, name = call.get("op"), call.get("name", primitive.name)
         if op is not None and op.name not in ("SUM", "PROD", "MAX", "MIN"):
@@ -130,6 +132,7 @@ def _is_inexact(x: Any) -> bool:
 
 
 def _tangent(tangent: Any, primal: Any) -> Any:
+    """Return a tangent as an array, zeros for a symbolic zero, and for integers zeros of the primal's dtype."""
     # Integers have float0 tangents; the communication takes zeros of the primal's dtype.
     if isinstance(tangent, ad.Zero) or jnp.result_type(tangent) == jax.dtypes.float0:
         return jnp.zeros(primal.shape, primal.dtype)
@@ -140,6 +143,7 @@ def _define_transpose(primitive: Primitive, transpose: Transpose) -> None:
     """Register the rule for reverse mode from ``transpose``, which gets an array for each cotangent."""
 
     def rule(cotangents: Any, *operands: Any, **params: Any) -> list[Any]:
+        """Return the operands' cotangents, None for known ones; raise TypeError for an op that is not linear."""
         call = details(params)
         op, name = call.get("op"), call.get("name", primitive.name)
         if op is not None and op.name != "SUM":
@@ -180,6 +184,7 @@ def _define_batching(primitive: Primitive, axes: BatchAxes) -> None:
     """
 
     def rule(operands: Any, dims: Any, **params: Any) -> tuple[Any, Any]:
+        """Bind the primitive once for the batch; one call for each entry if ranks or tags differ within it."""
         n = len(operands) - has_values(params)
         if any(dim is not None for dim in dims[n:]):
             return _one_by_one(primitive, operands, dims, params)
@@ -191,10 +196,12 @@ def _define_batching(primitive: Primitive, axes: BatchAxes) -> None:
 
 
 def _one_by_one(primitive: Primitive, operands: Any, dims: Any, params: dict[str, Any]) -> tuple[Any, Any]:
+    """Bind a primitive for each entry of a batch, one after another, and return the stacked results."""
     with_batch = [dim is not None for dim in dims]
     moved = [jnp.moveaxis(x, dim, 0) for x, dim in zip(operands, dims, strict=True) if dim is not None]
 
     def call(parts: Any) -> Any:
+        """Bind the primitive for one entry of the batch."""
         part = iter(parts)
         return primitive.bind(
             *(next(part) if has else x for x, has in zip(operands, with_batch, strict=True)), **params

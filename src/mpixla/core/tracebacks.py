@@ -33,6 +33,7 @@ def present(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        """Call the function, and pass its exception through ``explain``."""
         try:
             return function(*args, **kwargs)
         except Exception as e:

@@ -49,7 +49,7 @@ def refuse_started(data: Any, *_: Any) -> None:
 
 
 def flatten(data: Any) -> tuple[list[Any], Any]:
-    """Return the leaves and the structure of data.
+    """Return the leaves and the structure of a pytree; raise TypeError for a request in it.
 
     None as a whole is a leaf, for the operation to refuse; within a pytree it is none.
     """
@@ -161,12 +161,14 @@ def moves(arguments: int = 1, *, keys: bool = False, collect: Collect = Plan.tre
     """
 
     def decorate(function: F) -> F:
+        """Return the function for pytrees: it calls ``function`` for each leaf, and remembers its eager calls."""
         parameters = list(inspect.signature(function).parameters)
         names = parameters[:arguments]
         is_for_several = parameters[arguments : arguments + 1] == ["name"]  # a part that operations share
 
         @functools.wraps(function)
         def on_trees(*args: Any, **kwargs: Any) -> Any:
+            """Call the function for each leaf of the pytrees, and return the pytree of its results."""
             trees = [*args[:arguments], *(kwargs.pop(name) for name in names[len(args) :] if name in kwargs)]
             rest = args[arguments:]
             if len(trees) < arguments or all(map(_is_array, trees)):
@@ -233,10 +235,12 @@ def joins(*, reduces: bool, kept_axes: int = 0, collect: Collect = Plan.tree_of)
     """
 
     def decorate(function: F) -> F:
+        """Return the function for a pytree: it calls ``function`` for each dtype, and remembers its eager calls."""
         name = function.__name__
 
         @functools.wraps(function)
         def on_tree(x: Any, *args: Any, **kwargs: Any) -> Any:
+            """Join the leaves of each dtype into one array, call the function for it, and split its results."""
             op, rest = (args[0], args[1:]) if args else (kwargs.get("op"), ())
             leaves, structure = flatten(x)
             if reduces and any(map(is_key, leaves)):

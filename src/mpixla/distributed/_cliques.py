@@ -123,6 +123,7 @@ def _item_size(dtype: str) -> int:
 
 
 def _open(devices: tuple[Any, ...]) -> None:
+    """Make the communicator of XLA's collectives on these devices, once. All their ranks must call it."""
     key = tuple(device.id for device in devices)
     with _opening.setdefault(key, threading.Lock()):
         if key in _opened:
@@ -215,6 +216,7 @@ def _meet(ranks: Sequence[int]) -> None:
 
 
 def _end_job(ranks: Sequence[int], missing: Sequence[int], waits: str, why: str) -> None:
+    """Abort the job with a message that names the ranks that have not come to run a sharded program."""
     who = f"ranks {', '.join(map(str, missing))} have" if len(missing) > 1 else f"rank {missing[0]} has"
     abort(
         f"mpixla: rank {MPI.COMM_WORLD.Get_rank()} {waits} to run a program that is sharded over the ranks "

@@ -46,6 +46,7 @@ def collectives_of(text: str, devices: int) -> Iterator[Collective]:
 
 
 def _groups_of(operation: str, rest: str, devices: int) -> tuple[tuple[int, ...], ...]:
+    """Parse the replica groups of a collective in HLO text; raise ValueError if their notation is unknown."""
     everyone = (tuple(range(devices)),)
     if operation == "collective-permute":
         return everyone
@@ -92,6 +93,7 @@ def _of_mesh(axes: str, ids: str, chosen: str) -> Any:
 
 
 def _mesh_devices(ids: str, count: int) -> Any:
+    """Parse the device ids of a mesh in HLO text into an array of ids."""
     found = _MESH_IOTA.fullmatch(ids.replace(" ", ""))
     if not ids:
         return np.arange(count)

@@ -85,6 +85,7 @@ def initialize(
 
 
 def _refuse_where_it_cannot_be() -> None:
+    """Raise RuntimeError or ValueError where ``initialize`` is impossible: without the launcher, twice, or too late."""
     if _trampoline.why_not:
         raise RuntimeError(f"mpixla.distributed.initialize() needs the launcher, and {_trampoline.why_not}.")
     if _is_initialized:
@@ -118,6 +119,7 @@ def over_hosts(make_mesh: Any) -> Any:
     def make(
         axis_shapes: Sequence[int], axis_names: Any, *types: Any, devices: Sequence[Any] | None = None, **named: Any
     ) -> Any:
+        """Make a mesh as JAX does; over CPUs of several hosts, with the devices in their order."""
         used = (jax.devices() if devices is None else list(devices))[: math.prod(axis_shapes)]
         if not _are_cpus_of_several_hosts(used) or len(used) < math.prod(axis_shapes):
             return make_mesh(axis_shapes, axis_names, *types, devices=devices, **named)

@@ -32,7 +32,7 @@ def forget_variables() -> None:
 
 
 def prepare() -> None:
-    """Have jaxlib load our library, unless it is loaded already, or is a version that does not take the library."""
+    """Name mpixla's MPI library to jaxlib, in the environment, or set ``why_not`` if jaxlib cannot use it."""
     global why_not
     if "jaxlib._jax" in sys.modules:
         why_not = "jaxlib was loaded before it (by a .pth file or sitecustomize?), and looks for MPI when it is loaded"

@@ -48,6 +48,7 @@ def show_effects(jaxpr: Any) -> Any:
     """Return a jaxpr whose equations show all communication; the same object if they do already."""
 
     def shown(rewriting: Rewriting, eqn: Any) -> Any:
+        """Add the effect to an equation that hides communication; rewrite the jaxprs inside others."""
         # The lowering of a composite does not take tokens.
         if ordered in eqn.effects or not may_hide(eqn.primitive) or eqn.primitive.name == "composite":
             return rewriting.inside(eqn)
@@ -70,6 +71,7 @@ def reveal(jaxpr: Any, name: str) -> Any:
     failed: dict[str, Exception] = {}
 
     def shown(rewriting: Rewriting, eqn: Any) -> Any:
+        """Replace an equation that hides communication by a call of its traced jaxpr."""
         if not may_hide(eqn.primitive):
             return rewriting.inside(eqn)
         try:

@@ -97,6 +97,7 @@ class Primitive(required.Primitive):
         """Define the rule for the results' types and the effects; it adds the varying axes to the types."""
 
         def typed(*operands: Any, **params: Any) -> Any:
+            """Apply ``rule``, and add the varying axes of ``jax.shard_map`` to the results' types."""
             results, effects = rule(*operands, **params)
             if axes := tracked_axes():
                 axes = frozenset() if self.replicates(params) else axes

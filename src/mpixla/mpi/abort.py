@@ -22,14 +22,14 @@ def limit_end(status: int) -> None:
 
 
 def abort(sentence: str, status: int = 1) -> NoReturn:
-    """Print a message on this rank, and abort the job."""
+    """Print a message on this rank, and abort the whole job with a status."""
     limit_end(status)
     say(f"{sentence}\n")
     end_all_ranks(status)
 
 
 def end_all_ranks(status: int, seconds: float = 0.0) -> NoReturn:
-    """Flush this rank's output, wait for some seconds, and abort the job with a status."""
+    """Flush this rank's output, wait for some seconds, and abort the whole job with a status."""
     limit_end(status)
     if not output.is_running():
         output.flush()

@@ -59,6 +59,7 @@ def compare(comm: Any, ranks: Sequence[int], now: Callable[[], int], seconds: fl
 
 
 def _answer(comm: Any, ranks: Sequence[int], now: Callable[[], int], deadline: float) -> None:
+    """Reply with rank 0's clock to each rank's messages until all rounds are done, or the deadline has passed."""
     left, message = dict.fromkeys(ranks, _ROUNDS), np.zeros(1, np.int64)
     while any(left.values()) and time.monotonic() < deadline:
         # Counted by rank: a rank that is done may already begin its next comparison, which does not belong to this one.
@@ -71,6 +72,7 @@ def _answer(comm: Any, ranks: Sequence[int], now: Callable[[], int], deadline: f
 
 
 def _ask(comm: Any, now: Callable[[], int], deadline: float) -> Reading | None:
+    """Read rank 0's clock several times; return the reading with the shortest round trip, None past the deadline."""
     readings, message, answer = list[Reading](), np.zeros(1, np.int64), np.zeros(1, np.int64)
     for _ in range(_ROUNDS):
         request = comm.Irecv(answer, 0, _TAG)

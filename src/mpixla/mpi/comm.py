@@ -146,6 +146,7 @@ def is_alive(thing: Comm | Reduction) -> bool:
 
 
 def _forget_freed() -> None:
+    """Drop freed communicators from the table, and call the functions of ``when_freed``."""
     freed = [number for number, comm in list(_comms.items()) if not is_alive(comm)]  # a copy: other threads add items
     for number in freed:
         _comms.pop(number, None)

@@ -25,14 +25,14 @@ in_job = _here = False  # True if any rank of the job may use a GPU; True if thi
 
 
 def wish() -> bool:
-    """Return whether this rank may use a GPU."""
+    """Return whether this rank may use a GPU: its part of what the ranks agree on at import."""
     global _here
     _here = _is_possible()
     return _here
 
 
 def begin(wishes: Sequence[bool]) -> None:
-    """Pass the user's transport, the use of GPUs and the files of libraries to the C library.
+    """Pass to the C library the user's transport, whether any rank may use a GPU, and the files of GPU libraries.
 
     Args:
         wishes: for each rank, whether it may use a GPU.
@@ -91,6 +91,7 @@ def _nccl_file() -> str | None:
 
 
 def _libraries_of(package: str) -> list[Path]:
+    """Return the ``lib`` folders of an installed Python package; [] if it is not installed."""
     with suppress(ModuleNotFoundError):  # find_spec raises it if the parent package is missing
         if spec := find_spec(package):
             return [Path(folder) / "lib" for folder in spec.submodule_search_locations or ()]

@@ -49,7 +49,7 @@ def _tell_of_lost_socket() -> None:
 
 @contextmanager
 def _watched() -> Iterator[None]:
-    """Watch the start of MPI in the body, and report if it takes long.
+    """Report, once and from a timer's thread, an MPI start in the body of the with statement that takes long.
 
     The report comes from a thread of the C library, since MPI_Init holds Python's global lock.
     """

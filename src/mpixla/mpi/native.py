@@ -119,6 +119,7 @@ ABI_VERSION = 1  # MPIXLA_ABI_VERSION of the mpixla.h that this module is writte
 
 
 def _load() -> Any:
+    """Load libmpixla.so and return it; raise ImportError if it is missing or has another ABI version."""
     file = own_file("libmpixla.so")
     try:
         library = ctypes.CDLL(str(file))
@@ -203,14 +204,14 @@ for _name, _result, _arguments in (
 
 
 def check(result: int) -> int:
-    """Return a result of the C library; raise ``ValueError`` with the library's message if it is negative."""
+    """Return a result of a C function; raise ValueError with the C library's error message if it is negative."""
     if result < 0:
         raise ValueError(lib.mpixla_last_error().decode())
     return result
 
 
 def _table(function: Any, row_class: Any, *c_types: Any) -> list[Any]:
-    """Return a table of the C library as a list of ``row_class``; its fields are the columns, with texts as ``str``."""
+    """Read a table of the C library into a list of ``row_class``; its fields are the columns, with texts as ``str``."""
 
     class Row(ctypes.Structure):
         _fields_ = tuple(zip(row_class._fields, c_types, strict=True))
@@ -248,6 +249,7 @@ def _place_in_status(set_it: Any) -> int:
 
 
 def _connect() -> None:
+    """Pass the constants and handles of mpi4py's MPI to the C library; raise ImportError if it refuses them."""
     facts = {
         "library": str(MPI.__file__).encode(),
         "handle_size": MPI._sizeof(MPI.Comm),

@@ -94,6 +94,7 @@ def refuse_where_sharded(name: str, comm: Comm, instead: str) -> None:
 
 
 def _as_shift(shift: Shift, what: str, name: str, comm: Comm) -> Shift:
+    """Check a ``Shift``, and return it with integers; raise ValueError for a direction that the communicator lacks."""
     given = [values if isinstance(values, (tuple, list)) else (values,) for values in shift]
     directions = tuple(as_integer(value, f"direction of {what}", name) for value in given[0])
     disps = tuple(as_integer(value, f"disp of {what}", name) for value in given[1])
@@ -189,6 +190,7 @@ def as_counts(value: Any, what: str, name: str, number: int, each: str, room: in
 
 
 def _static_counts(value: Any, what: str, name: str, number: int, each: str) -> tuple[int, ...]:
+    """Check counts of rows that are known when tracing, ``number`` of them, and return them as a tuple."""
     is_sequence = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
     for x in (value, *(value if is_sequence else ())):
         if is_traced(x):

@@ -49,9 +49,11 @@ def _checked(rewriting: Rewriting, eqn: Any) -> Any:
 
 
 def _with_check(eqn: Any, comms: tuple[Comm, ...]) -> Any:
+    """Return a while loop's equation whose condition checks that all ranks decide alike whether to go on."""
     cond = eqn.params["cond_jaxpr"]
 
     def condition(*args: Any) -> Any:
+        """Evaluate the loop's condition, and compare its result and its numbers between the ranks."""
         goes_on, compared = _evaluate(cond, args)
         numbers = {f"number {i + 1} by which a loop ends {ASKS}": x for i, x in enumerate(compared)}
         for comm in comms:

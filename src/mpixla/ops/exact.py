@@ -42,6 +42,7 @@ def _fsum_fun(*arrays: Any, comm: Comm, cotangent: str) -> list[Any]:
 
 
 def _fsum_transpose(*cts: Any, types: Any, comm: Comm, cotangent: str) -> list[Any]:
+    """Return the operands' cotangents: the sum's cotangent for each entry."""
     return [
         jnp.broadcast_to(counted(ct, comm, cotangent)[..., None], aval.shape)
         for ct, aval in zip(cts, types, strict=True)
@@ -103,6 +104,7 @@ def dot(x: jax.Array, y: jax.Array, dtype: Any, comm: Comm, cotangent: str) -> j
 
 
 def _dot(x: jax.Array, y: jax.Array, params: dict[str, Any]) -> jax.Array:
+    """Bind exact_dot for real arrays; for complex ones, for real and imaginary parts in one call."""
     if not jnp.iscomplexobj(x):
         return _dot_p.bind(x, y, **params)[0]
     own = jnp.concatenate([x.real, x.imag])
@@ -122,6 +124,7 @@ def _lines(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
 
 
 def _axes(axis: Any, x: jax.Array) -> tuple[int, ...]:
+    """Return the axes that fsum sums over, counted from the front; None stands for all."""
     if axis is None:
         return tuple(range(x.ndim))
     given = [as_integer(i, "axis", "fsum") for i in (axis if isinstance(axis, (tuple, list)) else [axis])]

@@ -26,6 +26,8 @@ _Axes = tuple[tuple[int, ...], ...]
 
 
 def _make(name: str, transposed: Callable[[], Primitive]) -> Primitive:
+    """Return a new primitive for a halo exchange, whose transpose is the primitive that ``transposed`` returns."""
+
     def jvp(primals: Any, tangents: Any, *, axes: _Axes, **params: Any) -> Sequence[Any]:
         """Return the exchanged tangents; tangents of integer arrays stay as they are."""
         moved = [i for i, x in enumerate(primals) if jnp.issubdtype(x.dtype, jnp.inexact)]
@@ -64,6 +66,7 @@ def _is_list(values: Any) -> bool:
 
 
 def _one_for_each(values: Any, what: str, dimensions: int, name: str) -> tuple[int, ...]:
+    """Check that there is one integer for each dimension, and return them as a tuple."""
     values = list(as_static(values, what, name, "integer")) if _is_list(values) else [as_integer(values, what, name)]
     if len(values) != dimensions:
         raise ValueError(
@@ -74,6 +77,7 @@ def _one_for_each(values: Any, what: str, dimensions: int, name: str) -> tuple[i
 
 
 def _widths(width: Any, dimensions: int, name: str) -> tuple[int, ...]:
+    """Return the widths of the ghost zones, one for each dimension; raise ValueError if negative or all zero."""
     if _is_list(width):
         widths = _one_for_each(width, "width", dimensions, name)
     else:

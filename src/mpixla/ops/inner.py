@@ -21,6 +21,7 @@ _ORDS = (1, 2, jnp.inf, "rms")
 
 
 def _vector(tree: Any, what: str, name: str) -> tuple[list[jax.Array], Any]:
+    """Return the leaves of a vector as arrays, and its structure; raise ValueError if it has none."""
     leaves, structure = flatten(tree)
     if not leaves:
         raise ValueError(
@@ -46,6 +47,7 @@ def _masks(mask: Any, leaves: list[jax.Array], structure: Any, name: str) -> lis
 
 
 def _mask(mask: Any, leaf: jax.Array, name: str) -> jax.Array:
+    """Check a mask of bools that broadcasts to a leaf's shape, and return it as an array."""
     taken = as_array(mask, "mask", name)
     if taken.dtype != bool:
         raise TypeError(f"mask of {name} must be of bools, which say what counts, but is of dtype {taken.dtype}.")

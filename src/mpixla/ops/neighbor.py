@@ -33,6 +33,7 @@ class Degrees(NamedTuple):
 
 
 def _degrees_of(comm: Any, name: str) -> tuple[Comm, Degrees]:
+    """Return a communicator's number, and how many neighbours this rank sends to and receives from in its topology."""
     number = comm_of(comm)
     topology = MPI.UNDEFINED if comm is None else comm.Get_topology()
     if topology == MPI.CART:
@@ -52,6 +53,7 @@ def _degrees_of(comm: Any, name: str) -> tuple[Comm, Degrees]:
 
 
 def _refuse_one_way_edges(comm: MPI.Graphcomm, number: Comm, name: str) -> None:
+    """Raise ValueError for a graph communicator that has an edge without its reverse."""
     index, edges = comm.Get_topo()
     starts = [0, *index]
     counts = Counter((rank, edge) for rank in range(number.size) for edge in edges[starts[rank] : starts[rank + 1]])
@@ -100,6 +102,7 @@ def _exchange_transpose_rule(
     capacity: int | None,
     values: Sequence[Any] = (),
 ) -> list[Any]:
+    """Send the cotangent's rows back to the neighbours from which the rows came."""
     if capacity is not None:
         sources = degrees.out if back else degrees.in_
         recvcounts, sendcounts, _ = jnp.split(values[0], [sources, sum(degrees)])

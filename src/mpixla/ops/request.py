@@ -119,6 +119,7 @@ _rows: dict[str, Primitive] = {name: make(name, _row_shapes) for name in native.
 
 
 def _start_row(call: _Call, batch: tuple[int, ...], *operands: Any) -> list[Any]:
+    """Bind the primitive of the C table's row that starts the call's request."""
     kind = call.kind
     data = [_to_row(x, kind.batch[0], len(batch)) for x in operands[: kind.takes]]
     attributes = {name: getattr(call, name) for name in native.request_ops[kind.row].parameters}
@@ -131,6 +132,7 @@ def _wait_sent(call: _Call, request_id: Any, kept: Any, *_: Any) -> list[Any]:
 
 
 def _wait_row(call: _Call, request_id: Any, kept: Any = None, *_: Any) -> list[Any]:
+    """Bind the wait for a request, and return its result with the batch axes in front."""
     batch, axis, shape = request_id.shape[:-1], call.kind.batch[1], call.gives.shape
     at = len(shape) if axis < 0 else axis
     gives = jax.ShapeDtypeStruct((*shape[:at], *(batch[::-1] if axis < 0 else batch), *shape[at:]), call.gives.dtype)
@@ -246,6 +248,7 @@ def _zeros(kind: jax.ShapeDtypeStruct, batch: tuple[int, ...]) -> Any:
 
 
 def _start_jvp_rule(primals: Any, tangents: Any, *, call: _Call, batch: tuple[int, ...]) -> list[Any]:
+    """Start the tangents' request; with PROD, MAX or MIN a SUM of tangents weighted by the derivative."""
     if call.kind.takes == 2:
         refuse_one_way(call.name, call.takes.dtype, call.gives.dtype)
     if call.op is None or call.op == SUM:
@@ -257,6 +260,7 @@ def _start_jvp_rule(primals: Any, tangents: Any, *, call: _Call, batch: tuple[in
 def _start_transpose_rule(
     request_id: Any, *, types: Any, call: _Call, batch: tuple[int, ...], values: Sequence[Any] = ()
 ) -> list[Any]:
+    """Wait for the request that communicates the cotangents, and return the operands' cotangents."""
     back, route = _reversed(call, values)
     keeps = [_zeros(back.gives, batch)] if back.kind.keeps else []
     (x_bar,) = wait_p.bind(request_id, *keeps, *route, call=back)
@@ -264,6 +268,7 @@ def _start_transpose_rule(
 
 
 def _wait_transpose_rule(cotangents: Any, request_id: Any, *operands: Any, call: _Call) -> list[Any]:
+    """Start the request that communicates the cotangents, and return its id as the cotangent of the request's id."""
     (ct,) = map(ad.instantiate_zeros, cotangents)
     kept, values = operands[: call.kind.keeps], operands[call.kind.keeps :]
     results: list[Any] = [None]
@@ -286,6 +291,7 @@ def _wait_transpose_rule(cotangents: Any, request_id: Any, *operands: Any, call:
 
 
 def _start_batcher(operands: Any, dims: Any, *, call: _Call, batch: tuple[int, ...]) -> tuple[Any, Any]:
+    """Start one request for the whole batch; raise TypeError if ranks or tags differ within it."""
     n = call.kind.takes
     if any(dim is not None for dim in dims[n:]):
         raise TypeError(
@@ -297,6 +303,7 @@ def _start_batcher(operands: Any, dims: Any, *, call: _Call, batch: tuple[int, .
 
 
 def _wait_batcher(operands: Any, dims: Any, *, call: _Call) -> tuple[Any, Any]:
+    """Wait for the batch's request; raise TypeError if it was started outside of the vmap."""
     own = 1 + call.kind.keeps
     if all(d is None for d in dims[:own]):
         return wait_p.bind(*operands, call=call), [None]
@@ -593,6 +600,7 @@ def _held(tree: Any, first: Sequence[Any], then: Sequence[Any]) -> Any:
 
 
 def _refuse_other_than_requests(request: Any, name: str) -> None:
+    """Raise TypeError for an argument that is not a ``Request``."""
     if not isinstance(request, Request):
         raise TypeError(
             f"{name} needs a Request, which isend, irecv and the other non-blocking operations return, but got "

@@ -53,6 +53,7 @@ def result_of(rows: Any, counts: Any, room: int | None, template: Any, name: str
         return rows
 
     def of_leaf(y: Any, t: Any) -> Any:
+        """Return the received rows of a leaf, and behind them the template's."""
         if t.shape != y.shape or t.dtype != y.dtype:
             types = [f"{z.dtype}{list(z.shape)}" for z in (y, t)]
             raise ValueError(f"template of {name} must be like the result, {types[0]}, but is {types[1]}.")
@@ -215,6 +216,7 @@ def _alltoallv_abstract_eval(
 def _alltoallv_transpose_rule(
     ct: Any, *, types: Any, recvcounts: Any, sendcounts: Any, values: Any = (), **params: Any
 ) -> list[Any]:
+    """Send the cotangent's rows back: send counts and receive counts change places."""
     back = [jnp.concatenate(jnp.split(x, 2)[::-1]) for x in values]  # received and sent
     return alltoallv_p.bind(ct, *back, recvcounts=sendcounts, sendcounts=recvcounts, **params)
 
@@ -449,7 +451,7 @@ def scatterv(
 
 
 def _slices(value: Any, what: str, comm: Comm) -> jax.Array:
-    """Return offsets or sizes as an array of integers, the same number for each rank."""
+    """Convert offsets or sizes of slices to an array of integers; raise unless it has equally many for each rank."""
     numbers = as_integers(value, what, "ragged_all_to_all")
     if numbers.ndim != 1 or not numbers.size or numbers.size % comm.size:
         raise ValueError(

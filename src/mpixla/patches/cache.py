@@ -21,6 +21,8 @@ def install() -> None:
 
 @functools.cache
 def _replace() -> None:
+    """Replace JAX's writing of its cache, to leave out programs with tokens for several devices."""
+
     @replace(*_WRITE)
     def write_rest(write: Any, key: str, seconds: float, name: str, backend: Any, executable: Any, *rest: Any) -> None:
         head = executable.hlo_modules()[0].to_string().partition("\n")[0]

@@ -28,6 +28,7 @@ def install() -> None:
 
     @replace(_LOWER, "closed_jaxpr", "api_name", "fun_name")
     def lower_rewritten(lower: Any, jaxpr: Any, api: str, name: str, *args: Any, **options: Any) -> Any:
+        """Lower a program; if that fails because calls are hidden, reveal them and lower again."""
         while True:
             try:
                 return lower(check(jaxpr), api, name, *args, **options)

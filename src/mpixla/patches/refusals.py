@@ -43,6 +43,7 @@ def _explain_exports() -> None:
 
     @put
     def check_module(check: Any, *args: Any, **options: Any) -> Any:
+        """Check a module for export, and explain the error if it is about mpixla's calls."""
         try:
             return check(*args, **options)
         except ValueError as e:

@@ -23,6 +23,7 @@ def install() -> None:
     def lower_sealed(
         lower: Any, jaxpr: Any, name: str, backend: Any, constants: int, *args: Any, **options: Any
     ) -> Any:
+        """Lower a program, sealed if it communicates and is not for an export."""
         if ordered in jaxpr.effects and not getattr(options.get("lowering_parameters"), "for_export", True):
             sealed = seal(jaxpr)
             # JAX makes large constants arguments (jax_use_simplified_jaxpr_constants), and expects their number here.

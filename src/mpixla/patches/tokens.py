@@ -25,6 +25,7 @@ def install() -> None:
 
     @replace("jax._src.dispatch:RuntimeTokenSet.get_token_input", "self", "eff", "devices")
     def same_token(next_token: Any, self: Any, effect: Any, devices: list[Any]) -> Any:
+        """Return one token for all communicating programs on the same devices; JAX's own for other effects."""
         if not isinstance(effect, CommunicationEffect):
             return next_token(self, effect, devices)
         key = tuple(devices)

@@ -123,6 +123,7 @@ def _beside(file: Path) -> list[Path]:
 
 
 def _candidates(kind: Kind, library: Library) -> Iterator[Path]:
+    """Yield the launchers of a kind: first those beside the MPI library, then those on PATH, each once."""
     folders = _beside(library.file.resolve()) + _beside(library.file.absolute()) if library.file else []
     folders += map(Path, os.environ.get("PATH", os.defpath).split(os.pathsep))
     seen = set()

@@ -12,6 +12,7 @@ from ..base.command_line import RANKS, is_kind, positive, program_of, seconds
 
 
 def _hosts(text: str) -> list[str]:
+    """Parse names of hosts with commas between them; raise argparse's error for an empty name."""
     hosts = [host.strip() for host in text.split(",")]
     if not all(hosts):
         raise argparse.ArgumentTypeError(f"it must be names of hosts with commas between them, but is '{text}'.")

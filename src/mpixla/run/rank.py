@@ -110,6 +110,7 @@ def _load(name: str) -> dict[str, Any]:
 
 
 def _main(threads: str, command: list[str]) -> NoReturn:
+    """Pin this rank to its cores, run the program in a child process, and end with its status or by its signal."""
     if threads != ALL:
         _pin(threads)
     started = _load("started.py")

@@ -58,6 +58,7 @@ def _refuse_command(sentence: str) -> NoReturn:
 
 
 def _command(options: Namespace, library: Library, python: list[str]) -> tuple[list[str], dict[str, str]]:
+    """Return the command line and the environment that start the ranks, by srun or by the MPI's launcher."""
     kind = launchers.kind_of(library)
     asked = _asked(options)
     started = [*python, *_runner(options), *options.program]

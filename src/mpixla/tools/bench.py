@@ -57,6 +57,7 @@ def _measure(call: Callable[[Any], Any], x: jax.Array, comm: MPI.Intracomm) -> f
         return jax.lax.fori_loop(0, n, lambda i, x: call(x), x)
 
     def seconds(n: int) -> float:
+        """Return the seconds of ``n`` calls in a loop, on the rank where they take longest."""
         comm.Barrier()
         start = time.perf_counter()
         jax.block_until_ready(loop(n, x))

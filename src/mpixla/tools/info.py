@@ -113,6 +113,7 @@ def _own_cpus() -> list[int]:
 
 
 def _ranks(places: list[tuple[str, list[int]]]) -> str:
+    """Return in words the number of ranks, and how many of them each host has."""
     ranks = Counter(host for host, _ in places)
     shown = ", ".join(f"{n} on {host}" for host, n in list(ranks.items())[:8])
     more = f", and {len(ranks) - 8} more hosts" if len(ranks) > 8 else ""
@@ -120,6 +121,7 @@ def _ranks(places: list[tuple[str, list[int]]]) -> str:
 
 
 def _cpus(places: list[tuple[str, list[int]]]) -> str:
+    """Return in words how many CPUs each rank has, and whether ranks share them."""
     counts = sorted({len(cpus) for _, cpus in places})
     each = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     taken = Counter((host, cpu) for host, cpus in places for cpu in cpus)

@@ -174,6 +174,7 @@ def _on_all_ranks(check: Check, world: World, timeout: float) -> list[str]:
     """Run a check, and return a line for each rank on which it failed: the same list on every rank."""
 
     def limited(seconds: float, why: str) -> AbstractContextManager[None]:
+        """Return a context that aborts the job with a report if its body takes longer than ``seconds``."""
         end = (
             f"FAILED  {check.name}\n        rank {world.rank}: {why}\n"
             f"mpixla does NOT work here: the ranks cannot go on after '{check.name}', so the job is aborted."

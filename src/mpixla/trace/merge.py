@@ -55,6 +55,7 @@ def _slice(call: Call, name: str, category: str, begin: int, time: int, **more: 
 
 
 def _slices(call: Call) -> Iterator[Event]:
+    """Yield the Chrome trace events of one call: the call, its time on the GPU, and its waiting time."""
     yield _slice(call, call.title, call.category, call.begin, call.time, args=_arguments(call))
     if call.ready > call.begin:
         yield _slice(call, "its GPU", "gpu", call.begin, call.ready - call.begin)
@@ -70,6 +71,7 @@ def _arrow(name: str, category: str, number: str, start: Call, end: Call, when: 
 
 
 def _rank_events(timeline: Timeline) -> Iterator[Event]:
+    """Yield the Chrome trace events of one rank: names, calls, and arrows for requests and waits."""
     rank, calls = timeline.rank, timeline.calls
     yield {"ph": "M", "name": "process_name", "pid": rank, "args": {"name": f"rank {rank} on {timeline.host}"}}
     yield {"ph": "M", "name": "process_sort_index", "pid": rank, "args": {"sort_index": rank}}

@@ -50,6 +50,7 @@ def _shares(calls: list[Call], time: int) -> dict[str, Any]:
 
 
 def _draw_timelines(axes: Any, job: Job, ranks: list[int]) -> None:
+    """Draw a row for each rank, coloured by the share of each time step that it spent in each activity."""
     unit = Unit(job.time)
     span = max(1, job.time) / unit.nanoseconds
     edges = np.linspace(0, span, _STEPS + 1)

@@ -192,6 +192,7 @@ def _communicators(records: Any, parts: _Parts, agreed: dict[int, int]) -> dict[
 
 
 def _call(rank: int, r: dict[str, Any], comms: dict[int, Comm], texts: dict[int, str]) -> Call:
+    """Convert a record of a timeline's file into a ``Call``; negative numbers stand for None."""
     comm, is_over, to, source = comms[r["number"]], r["state"] != layout.OPEN, r["to"], r["from"]
     # Negative numbers stand for None.
     known: dict[str, Any] = {n: r[n] if r[n] >= 0 else None for n in ("sequence", "root", "to", "items")}
@@ -221,6 +222,7 @@ def _call(rank: int, r: dict[str, Any], comms: dict[int, Comm], texts: dict[int,
 
 
 def _calls(rank: int, records: Any, comms: dict[int, Comm], parts: _Parts) -> Iterator[Call]:
+    """Yield the calls of a timeline's records, without the damaged ones."""
     texts = {number: _text(raw) for (kind, number), raw in parts.items() if kind == Kind.TEXT} | {0: ""}
     for row in _rows(records):
         with suppress(LookupError, ValueError):  # a damaged record
@@ -239,6 +241,7 @@ def _give_lanes(calls: list[Call]) -> None:
 
 
 def _pair_requests(calls: list[Call]) -> None:
+    """Link each call that starts a request with the call that waits for it."""
     started: dict[str, Call] = {}
     for call in calls:
         if call.request and call.category == "start":

@@ -95,6 +95,7 @@ def _table(title: str, heads: list[str], rows: list[list[str]], words: int, most
 
 
 def _sums(title: str, heads: list[str], sums: dict[Any, Sum], unit: Unit, most: int, has_gpu: bool) -> str:
+    """Return a table of sums of calls as text, by descending time."""
     times = ["time", "gpu", "waiting", "moving"] if has_gpu else ["time", "waiting", "moving"]
     rows = []
     for key, s in sorted(sums.items(), key=lambda item: (-item[1].time, item[0])):
@@ -104,6 +105,7 @@ def _sums(title: str, heads: list[str], sums: dict[Any, Sum], unit: Unit, most: 
 
 
 def _ranks(job: Job, unit: Unit, most: int) -> str:
+    """Return the table with a row for each rank as text: its time in and outside calls, waiting and moving data."""
     sums = group(job.calls(), lambda call: call.rank)
     caused = group(job.calls(), lambda call: call.late)
     rows = []
@@ -118,6 +120,7 @@ def _ranks(job: Job, unit: Unit, most: int) -> str:
 
 
 def _who(job: Job, unit: Unit, most: int) -> str:
+    """Return the table of the waits of each rank for each other rank as text, with the line that waited longest."""
     lines: dict[tuple[int, int], Counter[str]] = defaultdict(Counter)
     for call in job.calls():
         if call.late is not None:
