@@ -75,7 +75,7 @@ if rank == size - 1:
     mpi4jax.recv(x, tag=5, status=status).block_until_ready()
     assert status.Get_tag() == 5
 
-# An eager call like one before goes straight to its program (core/repeat.py).
+# An eager call like one before goes straight to its program (core/eager.py).
 mpi4jax.allreduce(x, op=MPI.SUM, comm=comm)
 calls = []
 sys.setprofile(lambda frame, event, _: calls.append(frame.f_code) if event == "call" else None)

@@ -99,3 +99,26 @@ COMMUNICATORS = """
 def test_programs_go_with_their_communicator(job):
     lines = job(1, HEAP + COMMUNICATORS).stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["True"] * 4, lines
+
+
+MESSAGES = """
+    x = jnp.ones(3)
+    CALLS = {
+        "sendrecv": lambda tag: mpixla.sendrecv(x, x, 0, 0, sendtag=tag, recvtag=tag),
+        "of a pytree": lambda tag: mpixla.sendrecv([x, x[:2]], [x, x[:2]], 0, 0, sendtag=tag),
+        "isendrecv": lambda tag: mpixla.wait(mpixla.isendrecv(x, x, 0, 0, sendtag=tag)),
+    }
+    for name, call in CALLS.items():
+        for tag in range(3):
+            jax.block_until_ready(call(tag))
+        begin = allocated()
+        for tag in range(3, 1003):
+            call(tag)
+        grown = allocated() - begin
+        print(grown < 20, f"{name}: {grown:.1f} MiB")
+"""
+
+
+def test_a_thousand_tags_need_no_programs(job):
+    lines = job(1, HEAP + MESSAGES).stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["True"] * 3, lines

@@ -191,7 +191,7 @@ calls = [
 for call in calls:
     call()
 from mpixla.core import eager
-programs = [program for program, _ in eager._programs.values()]
+programs = [known.program for known in eager._programs.values()]
 comm.Free()
 for program in programs:
     fails(lambda: program(jnp.ones(3)))

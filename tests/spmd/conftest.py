@@ -61,7 +61,7 @@ TWO_RANKS = (
     "test_large_counts.py",
     "test_lineax.py",
     "test_pairs.py",
-    "test_repeat.py",
+    "test_eager.py",
     "test_reveal.py",
     "test_run_time_page.py",
     "test_short_floats.py",

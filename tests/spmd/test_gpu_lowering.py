@@ -3,6 +3,7 @@
 What XLA makes of the programs for a GPU is looked at in tests/gpu_programs, which needs a compiler for one.
 """
 
+import functools
 import re
 
 import jax
@@ -74,7 +75,7 @@ def test_eager_programs(row, variant, comm):
     equations = [eqn for eqn in jaxpr.eqns if ordered in eqn.effects]
     assert equations
     for eqn in equations:
-        program = eager._program(eqn.primitive, tuple(eqn.params.items()))
+        program = eager._Program("call", functools.partial(eqn.primitive.bind, **eqn.params), []).program
         assert_lowers(program, *(v.aval for v in eqn.invars), communicates=row.name != "pvary")
 
 

@@ -10,8 +10,6 @@ from mpi4py import MPI
 
 import mpixla
 from mpixla.core import eager
-from mpixla.mpi.comm import comm_of, reduction_of
-from mpixla.ops.collective import allreduce_p
 
 SIZE = MPI.COMM_WORLD.Get_size()
 ROOT = SIZE - 1
@@ -73,8 +71,7 @@ def test_operand_that_is_used_again(name, rank):
 
 def test_arguments_of_sealed_programs():
     """What is called eagerly or through mpixla.jit is a program of its own, with arguments of its own."""
-    params = (("comm", comm_of(None)), ("cotangent", "replicated"), ("op", reduction_of(MPI.SUM)))
-    alone = eager._program(allreduce_p, params)
+    alone = eager._Program("allreduce", OPS["allreduce"], []).program
     sealed = mpixla.jit(OPS["allreduce"])._sealed
     for program in (alone, sealed):
         text = program.lower(jnp.ones(4)).as_text()

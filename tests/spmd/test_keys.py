@@ -37,7 +37,7 @@ def test_moves(row, comm, rank, how):
         return row.call(*keys, comm=comm, **variant)
 
     want = expected(row, WORDS, DATA_SHAPE, rank, SIZE, **variant)
-    for _ in range(2):  # a second eager call may go another way (core/repeat.py)
+    for _ in range(2):  # a second eager call may go another way (core/eager.py)
         got = (jax.jit(call) if how == "jit" else call)(*keys)
         if want is None:
             assert got is None

@@ -17,7 +17,6 @@ import mpixla
 from cases import HOWS
 from mpixla.core import eager
 from mpixla.mpi.comm import comm_of
-from mpixla.ops.point_to_point import send_p
 
 THREADS = 3
 ROUNDS = 9
@@ -247,8 +246,10 @@ def test_programs_of_eager_calls(comms):
             if number == 0:
                 eager._forget_freed()
                 continue
-            params = tuple({"comm": comm_of(comm), "dest": 0, "sendtag": tag}.items())
-            assert eager._program(send_p, params) is eager._program(send_p, params)
+            key = number, tag
+            program = eager._add(key, eager._Program("bcast", mpixla.bcast, [comm_of(comm)]))
+            assert eager._find(key) is program
+            assert eager._add(key, eager._Program("bcast", mpixla.bcast, [])) is program
 
     sys.setswitchinterval(1e-6)
     try:

@@ -83,7 +83,7 @@ def _call(name: str, args: Any, kwargs: Any) -> Any:
     except TypeError as e:
         raise TypeError(f"{name}() {e}.") from None
     with ranks_left_to_calls():
-        # Arrays go by position: only such calls are cached (core/repeat.py).
+        # Arrays go by position: only such calls are programs (core/eager.py).
         named = {what: unpack_hashable(value) for what, value in bound.kwargs.items()}
         return function(*map(unpack_hashable, bound.args), **named)
 

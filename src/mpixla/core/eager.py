@@ -1,12 +1,22 @@
-"""Eager calls: a compiled program for each primitive and its parameters, sealed (seal.py).
+"""Eager calls: an operation that is called with arrays runs as one compiled program, sealed (seal.py).
 
-Ranks and tags of messages are operands of the program. A program is dropped when its communicator or reduction is
-freed.
+A program belongs to a function and to its arguments that are no arrays. JAX distinguishes the types of arrays and the
+structures of pytrees. Ranks and tags of messages are one more operand, so all of them share a program. A program is
+dropped when its communicator or reduction is freed.
+
+``eager`` makes a program of a whole operation. ``call_eagerly`` makes one of a primitive, where JAX evaluates the rule
+of a derivative or of a batch outside of programs, and where an operation has an argument that no program can have, such
+as a status object.
 """
 
+import contextlib
 import functools
-from collections.abc import Callable
-from typing import Any
+import inspect
+import itertools
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -16,47 +26,293 @@ from ..base.state import state
 from ..base.words import refuse_without_hook
 from ..checks import sites
 from ..jaxprs.spmd import Primitive
-from ..mpi.comm import STATUS_RESULT, Comm, Reduction, Status, is_alive, refuse_in_fork, when_freed
+from ..mpi.comm import (
+    STATUS_RESULT,
+    Comm,
+    Reduction,
+    Shift,
+    Status,
+    comm_of,
+    is_alive,
+    is_default,
+    reduction_of,
+    refuse_in_fork,
+    when_freed,
+)
+from ..mpi.mpi import MPI
 from . import nan
-from .repeat import Program, Recent, recorder
-from .seal import sealed_p
+from .seal import computes, sealed_p
+from .tracebacks import explain
 from .values import as_operand, details
 
-Params = tuple[tuple[str, Any], ...]
+F = TypeVar("F", bound=Callable[..., Any])
+_Key = tuple[Any, ...]
+
+_LIMIT = 1024  # programs, and operands of ranks and tags: a program has some 1.5 MB
+_clock = itertools.count()
 
 
-def _compiled(primitive: Primitive, params: Params) -> Callable[..., Any]:
-    """Return the jitted program that binds one primitive with its parameters.
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=["computed"], meta_fields=["structure", "places", "is_awaited"]
+)
+@dataclass(frozen=True)
+class _Partial:
+    """The output of a program whose result is not all computed: what is computed, and where each leaf is."""
 
-    The program returns the list of results; for a primitive without results an array that is ready once the call is
-    done.
-    """
+    computed: list[Any]
+    structure: Any
+    places: tuple[int, ...]  # an index of ``computed``, or ~i for leaf i of the operands
+    is_awaited: bool  # no later use of a result would wait for the call or raise its error
 
-    def call(*operands: Any) -> Any:
-        if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
-            with jax.disable_jit(False):
-                return program(*operands)
-        if trace_state_clean():  # JAX reruns the function itself, since the program gave a NaN
-            raise FloatingPointError(
-                f"the result of {primitive.name} has a NaN or an infinity (jax_debug_nans, jax_debug_infs)."
-            )
-        jaxpr = jax.make_jaxpr(functools.partial(primitive.bind, **dict(params)))(*operands)
-        *results, done = sealed_p.bind(*operands, jaxpr=jaxpr, is_eager=True)
-        return results or done
+    def complete(self, operands: Sequence[Any]) -> Any:
+        """Return the program's result; JAX would copy the operands in it."""
+        if self.is_awaited:
+            self.computed[-1].block_until_ready()
+        leaves = jax.tree.leaves(operands) if self.places else []
+        return jax.tree.unflatten(self.structure, [self.computed[i] if i >= 0 else leaves[~i] for i in self.places])
 
-    call.__name__ = call.__qualname__ = primitive.name
-    program = jax.jit(call)
+
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class _Refused:
+    """The output of an operation that raises an exception when it is traced: it is to raise it outside of JAX."""
+
+
+class _Program:
+    """The compiled program of a function."""
+
+    def __init__(
+        self, name: str, function: Callable[..., Any], owners: Sequence[Comm | Reduction], most: Sequence[int] = ()
+    ) -> None:
+        def call(*operands: Any) -> Any:
+            if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
+                with jax.disable_jit(False):
+                    return self.program(*operands)
+            if trace_state_clean():  # JAX reruns the function itself, since the program gave a NaN
+                raise FloatingPointError(
+                    f"the result of {name} has a NaN or an infinity (jax_debug_nans, jax_debug_infs)."
+                )
+            return _sealed(function, operands)
+
+        call.__name__ = call.__qualname__ = name
+        self.program = jax.jit(call)
+        self.owners = owners  # the communicators and reductions that must not be freed
+        self.most = most  # the greatest rank or tag that each of its numbers may be
+        self.last_use = next(_clock)
+
+    def run(self, operands: Sequence[Any], numbers: Sequence[int]) -> Any:
+        """Run the program for these arrays, ranks and tags."""
+        sites.tell_caller(operands)
+        if numbers:
+            on_device = _on_device(*numbers)
+            if on_device.is_deleted():  # the user's program has deleted all arrays that it found
+                _on_device.cache_clear()
+                on_device = _on_device(*numbers)
+            result = self.program(*operands, on_device)
+        else:
+            result = self.program(*operands)
+        return result.complete(operands) if type(result) is _Partial else result
+
+
+def _sealed(function: Callable[..., Any], operands: Sequence[Any]) -> Any:
+    """Return the result of a function within a jit, sealed; or a ``_Partial``, or a ``_Refused``."""
+    jaxpr, result = jax.make_jaxpr(function, return_shape=True)(*operands)
+    if isinstance(result, _Refused):
+        return result
+    leaves, structure = jax.tree.leaves(operands), jax.tree.structure(result)
+    *results, done = sealed_p.bind(*leaves, jaxpr=jaxpr, is_eager=True)
+    is_awaited = not computes(jaxpr)
+    given = {id(v): i for i, v in enumerate(jaxpr.jaxpr.invars)}
+    outputs = [id(v) for v in jaxpr.jaxpr.outvars]
+    if not is_awaited and given.keys().isdisjoint(outputs):
+        return jax.tree.unflatten(structure, results)
+    computed = [x for v, x in zip(outputs, results, strict=True) if v not in given]
+    index = itertools.count()
+    places = tuple(~given[v] if v in given else next(index) for v in outputs)
+    return _Partial([*computed, done], structure, places, is_awaited)
+
+
+@functools.lru_cache(_LIMIT)
+def _on_device(*numbers: int) -> jax.Array:
+    with jax.transfer_guard_host_to_device("allow"):  # these are no arrays of the user's
+        return jax.device_put(np.array(numbers, np.int32))
+
+
+# All programs by key. Several threads use it at once: a dict may be listed meanwhile, an OrderedDict may not.
+_programs: dict[_Key, _Program] = {}
+
+
+def _find(key: _Key) -> _Program | None:
+    """Return the program of a key; None without one whose communicator and reduction exist."""
+    program = _programs.get(key)
+    if program is not None:
+        if program.owners and not all(map(is_alive, program.owners)):
+            _programs.pop(key, None)
+            return None
+        program.last_use = next(_clock)
     return program
 
 
-_programs = Recent[Callable[..., Any]]()
+def _add(key: _Key, program: _Program) -> _Program:
+    """Add a program, unless the key has one; return the key's program. The least recently used one makes room."""
+    while key not in _programs and len(_programs) >= _LIMIT:
+        oldest, _ = min(list(_programs.items()), key=lambda item: item[1].last_use)
+        _programs.pop(oldest, None)
+    return _programs.setdefault(key, program)
 
 
-def _program(primitive: Primitive, params: Params) -> Callable[..., Any]:
-    # A program contains the call site that compiled it and the description of packed leaves. So with reports each call
-    # site has programs of its own.
-    key = primitive, params, sites.of_caller() if state.reports else sites.packed_of_caller()
-    return _programs.use(key) or _programs.add(key, _compiled(primitive, params))
+def _forget_freed() -> None:
+    for key, program in list(_programs.items()):
+        if not all(map(is_alive, program.owners)):
+            _programs.pop(key, None)
+
+
+when_freed.append(_forget_freed)
+
+
+def _place() -> Any:
+    """Return the part of a key by which programs differ in their text between places that call one function.
+
+    A program contains the call site that compiled it and the description of packed leaves. So with reports each call
+    site has programs of its own.
+    """
+    return sites.of_caller() if state.reports else sites.packed_of_caller()
+
+
+# Operations
+
+
+_PLAIN = {type(None), bool, int, float, str}  # the types of arguments that are entries of a key themselves
+_INTEGERS = (int, np.int32, np.int64)
+
+
+def _entries(values: Any) -> tuple[Any, ...]:
+    taken = [int(x) if type(x) in _INTEGERS else x for x in values]
+    return tuple((type(x), x if type(x) in _PLAIN else _STANDS_FOR[type(x)](x)) for x in taken)
+
+
+# From an argument to its entry, by type; an operation with arguments of further types has no program.
+_STANDS_FOR: dict[type, Callable[[Any], Any]] = {
+    np.int32: int,
+    np.int64: int,
+    tuple: _entries,
+    list: _entries,
+    Shift: _entries,
+    MPI.Op: MPI._handleof,
+    MPI.Intracomm: lambda comm: None if is_default(comm) else MPI._handleof(comm),
+    MPI.Cartcomm: MPI._handleof,
+    MPI.Graphcomm: MPI._handleof,
+    MPI.Distgraphcomm: MPI._handleof,
+}
+# Ranks and tags, in the order that primitives give them in their operand (values.py).
+_NUMBERS = ("dest", "recvtag", "tag", "sendtag", "source")
+# From an operation's result, and its ranks and tags, where these were operands, to the result.
+Finish = Callable[..., Any]
+
+
+def _has_only_arrays(x: Any) -> bool:
+    """Return True if a program can take a pytree: it has arrays alone, and a structure that can be hashed."""
+    leaves, structure = jax.tree.flatten(x)
+    with contextlib.suppress(TypeError):
+        hash(structure)
+        return bool(leaves) and all(isinstance(leaf, jax.Array) for leaf in leaves)
+    return False
+
+
+def _program_of(function: Callable[..., Any], given: dict[str, Any], names: Sequence[str]) -> _Program:
+    """Return the program of an operation with these arguments beside the arrays, of which ``names`` are operands."""
+    others = {name: value for name, value in given.items() if name not in names}
+    owners = list[Comm | Reduction]()
+    for value in others.values():
+        if isinstance(value, MPI.Comm) and not is_default(value):
+            owners.append(comm_of(value))
+        elif isinstance(value, MPI.Op) and (op := reduction_of(value)).is_user_made:
+            owners.append(op)
+    most = list[int]()
+    for name in names:
+        is_tag = "tag" in name
+        most.append(MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) if is_tag else comm_of(others.get("comm")).size - 1)  # type: ignore[arg-type]
+
+    def fun(*operands: Any) -> Any:
+        arrays, numbers = (operands[:-1], operands[-1]) if names else (operands, ())
+        try:
+            return function(*arrays, **others, **{name: numbers[i] for i, name in enumerate(names)})
+        except Exception:
+            return _Refused()
+
+    return _Program(function.__name__, fun, owners, most)
+
+
+def eager(arrays: int, finish: Finish | None = None) -> Callable[[F], F]:
+    """Return a decorator that makes a program of each eager call of an operation whose first arguments are arrays."""
+
+    def decorate(function: F) -> F:
+        """Return the operation: it goes to the program of a call, or makes the call as it is where it has none."""
+        code: Any = inspect.unwrap(function).__code__  # inspect.signature would take a while
+        names = code.co_varnames[arrays : code.co_argcount + code.co_kwonlyargcount]
+        places = {name: i for i, name in enumerate(_NUMBERS)} if set(_NUMBERS) & {*names, "more"} else {}
+
+        def call_program(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            """Return the result of a call; NotImplemented where it cannot be a program."""
+            if len(args) < arrays or not trace_state_clean() or nan.refuses_calls():
+                return NotImplemented
+            operands = args[:arrays]
+            for x in operands:
+                if not isinstance(x, jax.Array) and not _has_only_arrays(x):
+                    return NotImplemented
+            parts: list[Any] = [function, _place()]
+            numbers: list[tuple[int, int]] = []
+            for name, value in itertools.chain(zip(names, args[arrays:], strict=False), kwargs.items()):
+                kind = type(value)
+                if name in places and kind in _INTEGERS and value >= 0:
+                    parts.append(name)
+                    numbers.append((places[name], int(value)))
+                elif kind in _PLAIN:
+                    parts += (name, kind, value)
+                    if name == "capacity" and value is not None:  # then counts are operands
+                        return NotImplemented
+                elif kind in _STANDS_FOR:
+                    try:
+                        parts += (name, list if kind is tuple else kind, _STANDS_FOR[kind](value))
+                    except KeyError:  # of an item
+                        return NotImplemented
+                elif isinstance(value, np.ndarray | jax.Array) and value.ndim == 1 and value.dtype.kind in "iu":
+                    parts += (name, list, _entries(value.tolist()))
+                else:
+                    return NotImplemented
+            key, values = tuple(parts), [value for _, value in sorted(numbers)] if numbers else ()
+            program = known = _find(key)
+            if program is None:
+                others = {**dict(zip(names, args[arrays:], strict=False)), **kwargs}
+                if len(others) < len(args) - arrays + len(kwargs):  # an argument too many, or given twice
+                    return NotImplemented
+                program = _program_of(function, others, [_NUMBERS[place] for place, _ in sorted(numbers)])
+            if numbers and not all(map(operator.le, values, program.most)):
+                return NotImplemented  # the operation refuses them
+            result = program.run(operands, values)
+            if known is None:
+                _add(key, program)
+            if type(result) is _Refused:
+                return NotImplemented
+            return finish(result, *values) if finish and values else result
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:  # which costs nothing
+                refuse_in_fork()
+                result = call_program(args, kwargs)
+                return function(*args, **kwargs) if result is NotImplemented else result
+            except Exception as e:
+                explain(e, function.__name__, kwargs)
+                raise
+
+        call.hides_own_frames = True  # type: ignore[attr-defined]
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
+# Primitives
 
 
 def _owners(params: dict[str, Any]) -> list[Comm | Reduction]:
@@ -64,20 +320,8 @@ def _owners(params: dict[str, Any]) -> list[Comm | Reduction]:
     return [x for x in details(params).values() if isinstance(x, Comm) or (isinstance(x, Reduction) and x.is_user_made)]
 
 
-def _forget_freed() -> None:
-    for key in list(_programs):
-        if not all(map(is_alive, _owners(dict(key[1])))):
-            _programs.pop(key, None)
-
-
-when_freed.append(_forget_freed)
-
-
 def call_eagerly(primitive: Primitive, *operands: Any, **params: Any) -> list[Any]:
-    """Run a primitive on arrays and return the list of its results.
-
-    Its program is compiled at the first call for these parameters and shapes.
-    """
+    """Run a primitive on arrays and return the list of its results."""
     status = params.get("status")
     if isinstance(status, Status) and status.object is not None:
         # A status object is no part of the program: its content is one more result.
@@ -100,17 +344,8 @@ def call_eagerly(primitive: Primitive, *operands: Any, **params: Any) -> list[An
         )
     refuse_in_fork()
     params, numbers = as_operand(params)
-    program = _program(primitive, tuple(params.items()))
-    sites.tell_caller(operands)
-    if numbers is None:
-        results = program(*operands)
-    else:
-        with jax.transfer_guard_host_to_device("allow"):
-            results = program(*operands, numbers)
-    if not isinstance(results, list):
-        # Without results no later use of one would wait for the call or raise its error.
-        jax.block_until_ready(results)
-        results = []
-    if recorder.programs is not None:
-        recorder.programs.append(Program(program, operands, numbers, results, tuple(_owners(params))))
-    return results
+    key = primitive, _place(), *params.items()
+    program = _find(key)
+    if program is None:
+        program = _add(key, _Program(primitive.name, functools.partial(primitive.bind, **params), _owners(params)))
+    return program.run(operands, numbers)

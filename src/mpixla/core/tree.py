@@ -5,7 +5,6 @@ the result is split again (pack.py). Everything else is one call for each leaf, 
 """
 
 import functools
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -17,10 +16,10 @@ import numpy as np
 from ..base.state import state
 from ..checks import sites
 from ..mpi.comm import Comm, comm_of
+from .eager import Finish, eager
 from .pack import pack, unpack
 from .pairs import is_of_pairs, reduce_pair
 from .primitive import as_array
-from .repeat import remembers
 
 _join = jax.jit(pack, static_argnums=1)
 _cut = jax.jit(unpack, static_argnums=1)
@@ -150,7 +149,9 @@ def plan_of_each(structure: Any, leaves: Sequence[Any]) -> Plan:
 Collect = Callable[[Plan, Sequence[Any]], Any]
 
 
-def moves(arguments: int = 1, *, keys: bool = False, collect: Collect = Plan.tree_of) -> Callable[[F], F]:
+def moves(
+    arguments: int = 1, *, keys: bool = False, collect: Collect = Plan.tree_of, finish: Finish | None = None
+) -> Callable[[F], F]:
     """Return a decorator that lets the first arguments of a function that moves arrays be pytrees, with PRNG keys.
 
     Args:
@@ -158,13 +159,14 @@ def moves(arguments: int = 1, *, keys: bool = False, collect: Collect = Plan.tre
             has keys.
         keys: whether the function gets keys as they are, because their shape matters, and makes data of them itself.
         collect: makes the result.
+        finish: of an eager call (eager.py).
     """
 
     def decorate(function: F) -> F:
-        """Return the function for pytrees: it calls ``function`` for each leaf, and remembers its eager calls."""
-        parameters = list(inspect.signature(function).parameters)
+        """Return the function for pytrees: it calls ``function`` for each leaf, and eager calls are programs."""
+        parameters = function.__code__.co_varnames  # inspect.signature would take a while
         names = parameters[:arguments]
-        is_for_several = parameters[arguments : arguments + 1] == ["name"]  # a part that operations share
+        is_for_several = parameters[arguments : arguments + 1] == ("name",)  # a part that operations share
 
         @functools.wraps(function)
         def on_trees(*args: Any, **kwargs: Any) -> Any:
@@ -193,7 +195,7 @@ def moves(arguments: int = 1, *, keys: bool = False, collect: Collect = Plan.tre
                     results.append(function(*(x if keys else map(data_of, x)), *rest, **kwargs))
             return collect(plan, results)
 
-        return remembers(arguments)(on_trees)  # type: ignore[return-value]
+        return eager(arguments, finish)(on_trees)  # type: ignore[return-value]
 
     return decorate
 
@@ -235,7 +237,7 @@ def joins(*, reduces: bool, kept_axes: int = 0, collect: Collect = Plan.tree_of)
     """
 
     def decorate(function: F) -> F:
-        """Return the function for a pytree: it calls ``function`` for each dtype, and remembers its eager calls."""
+        """Return the function for a pytree: it calls ``function`` for each dtype, and eager calls are programs."""
         name = function.__name__
 
         @functools.wraps(function)
@@ -264,6 +266,6 @@ def joins(*, reduces: bool, kept_axes: int = 0, collect: Collect = Plan.tree_of)
                     results.append(function(y, *args, **kwargs))
             return collect(plan, results)
 
-        return remembers(1)(on_tree)  # type: ignore[return-value]
+        return eager(1)(on_tree)  # type: ignore[return-value]
 
     return decorate

@@ -12,12 +12,12 @@ from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 OPERAND: Final = "operand"
 
 
-def _is_operand(param: Any) -> bool:
+def is_operand(param: Any) -> bool:
+    """Return True if a parameter's numbers are known only at run time."""
     return isinstance(param, str) and param == OPERAND
 
 
@@ -29,7 +29,7 @@ def details(params: dict[str, Any]) -> dict[str, Any]:
 
 def has_values(params: dict[str, Any]) -> bool:
     """Return True if the last operand holds the numbers known at run time."""
-    return any(map(_is_operand, details(params).values()))
+    return any(map(is_operand, details(params).values()))
 
 
 def is_traced(x: Any) -> bool:
@@ -57,7 +57,7 @@ def split(numbers: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
 
 def joined(params: dict[str, Any], values: Sequence[Any]) -> dict[str, Any]:
     """Return the numbers by name from the results of ``split``, whose traced numbers were scalars."""
-    names = sorted(name for name, x in params.items() if _is_operand(x))
+    names = sorted(name for name, x in params.items() if is_operand(x))
     return {**params, **{name: values[0][i] for i, name in enumerate(names)}}
 
 
@@ -65,8 +65,8 @@ def joined(params: dict[str, Any], values: Sequence[Any]) -> dict[str, Any]:
 _MESSAGE = (("dest", "dest"), ("recvtag", "source"), ("sendtag", "dest"), ("source", "source"))
 
 
-def as_operand(params: dict[str, Any]) -> tuple[dict[str, Any], np.ndarray | None]:
-    """Return parameters with ``OPERAND`` for a message's static ranks and tags, and these as an operand, or None.
+def as_operand(params: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+    """Return parameters with ``OPERAND`` for a message's static ranks and tags, and these, for an operand.
 
     ``native.PROC_NULL``, ``native.ANY_SOURCE``, ``native.ANY_TAG`` and a ``Shift`` remain parameters.
     """
@@ -74,7 +74,7 @@ def as_operand(params: dict[str, Any]) -> tuple[dict[str, Any], np.ndarray | Non
     known = params if call is None else vars(call)
     numbers = {name: known[name] for name, peer in _MESSAGE if known.get(peer) is not None and type(known[name]) is int}
     if not numbers or has_values(known):
-        return params, None
+        return params, []
     operands = dict.fromkeys(numbers, OPERAND)
     changed = {**params, **operands} if call is None else {**params, "call": replace(call, **operands)}
-    return changed, np.array([*numbers.values()], np.int32)
+    return changed, [*numbers.values()]

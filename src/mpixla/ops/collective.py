@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from ..core.eager import eager
 from ..core.hold import hold
 from ..core.primitive import REPLICATED, VARYING, Cotangent, as_array, compose, counts_once, make
 from ..core.rank import by_root, own_rank
-from ..core.repeat import remembers
 from ..core.tree import Tree, as_leaf, check_leading_size, data_of, joins, moves
 from ..jaxprs.spmd import Primitive
 from ..mpi.comm import Comm, Reduction, comm_of, reduction_of
@@ -315,7 +315,7 @@ def alltoall(x: Any, *, comm: MPI.Comm | None = None) -> Any:
 barrier_p: Primitive = make("barrier", empty_abstract_eval)
 
 
-@remembers(0)
+@eager(0)
 def barrier(*, comm: MPI.Comm | None = None) -> None:
     """Wait until every rank has reached the barrier.
 

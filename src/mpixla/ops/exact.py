@@ -11,6 +11,7 @@ from jax.core import ShapedArray
 from jax.experimental.jet import jet_rules
 
 from ..checks import sites
+from ..core.eager import eager
 from ..core.exact import rounded, words_of
 from ..core.primitive import REPLICATED, Cotangent, compose, wide
 from ..core.tree import as_leaves, flatten, is_key
@@ -139,6 +140,7 @@ def check_floats(x: jax.Array, what: str, refusal: str) -> None:
         raise TypeError(f"{what} has dtype {x.dtype.name}, which has no zero. Convert it to float32.")
 
 
+@eager(1)
 def fsum(
     x: Any,
     axis: int | Sequence[int] | None = None,

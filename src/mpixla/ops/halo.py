@@ -12,6 +12,7 @@ from jax import lax
 from jax.interpreters import batching
 from mpi4py import MPI
 
+from ..core.eager import eager
 from ..core.pack import pack, unpack
 from ..core.primitive import lower_in_place, make, refuse_symbolic, wide
 from ..core.tree import Plan, Tree, as_leaves, data_of, flatten, plan_of_each
@@ -201,6 +202,7 @@ def _blocks_of(x: Any, comm: Any, width: Any, axes: Any, name: str) -> tuple[lis
     return data, _Halo(plan_of_each(tree, arrays), c, own, widths, groups)
 
 
+@eager(1)
 def halo_exchange(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = None) -> Tree:
     """Fill the ghost zones of a block with the items of the neighbouring blocks.
 
@@ -249,6 +251,7 @@ def halo_exchange(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = No
     return halo.plan.tree_of(blocks)
 
 
+@eager(1)
 def halo_start(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = None) -> Request[Tree]:
     """Start a ``halo_exchange`` and return its request.
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..base.words import as_flag
+from ..core.eager import eager
 from ..core.primitive import REPLICATED, Cotangent, as_array, wide
 from ..core.tree import as_leaves, flatten
 from ..mpi.comm import comm_of
@@ -79,6 +80,7 @@ def _is_exact(exact: Any, name: str) -> bool:
     return as_flag(as_static(exact, "exact", name, "bool"), "exact", name)
 
 
+@eager(2)
 def vdot(
     x: Any,
     y: Any,
@@ -149,6 +151,7 @@ def vdot(
     return total.astype(dtype)
 
 
+@eager(1)
 def norm(
     x: Any,
     ord: float | str = 2,

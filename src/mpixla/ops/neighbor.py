@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax.core import ShapedArray
 
+from ..core.eager import eager
 from ..core.primitive import as_array, compose, make
 from ..core.tree import as_leaf, data_of, moves
 from ..jaxprs.spmd import Primitive, reshaped
@@ -218,6 +219,7 @@ def neighbor_alltoall(x: Any, *, comm: MPI.Topocomm) -> Any:
     return _exchanged(data_of(x), (1,) * degrees.out, (1,) * degrees.in_, c, degrees, back=False)
 
 
+@eager(1)
 def neighbor_alltoallv(
     x: Any,
     sendcounts: Any,

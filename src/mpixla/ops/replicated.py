@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from ..checks.sites import number_of
+from ..core.eager import eager
 from ..core.primitive import lower_in_place, make
 from ..core.tree import Tree, as_leaf, data_of, plan_of_each, refuse_started
 from ..jaxprs.spmd import Primitive
@@ -59,6 +60,7 @@ def compare(values: Mapping[str, Any], comm: Comm, checked: int) -> None:
     assert_replicated_p.bind(*values.values(), comm=comm, leaves=tuple(map(_number, values)), checked=checked)
 
 
+@eager(1)
 def assert_replicated(tree: Tree, *, comm: MPI.Comm | None = None) -> Tree:
     """Check that a value is the same on every rank, bit by bit, and return it.
 

@@ -5,7 +5,7 @@ Their rows are in native/tables/ops.def. ARCHITECTURE.md has the reasons for the
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar, Unpack, overload
+from typing import Any, Generic, NamedTuple, TypeVar, Unpack, overload
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +33,7 @@ from ..core.tree import (
     refuse_started,
     started_in,
 )
-from ..core.values import joined, split
+from ..core.values import is_operand, joined, split
 from ..jaxprs.spmd import Primitive, is_spread, reshaped, vary, varying_axes
 from ..mpi import native
 from ..mpi.comm import Comm, Reduction, Shift, comm_of
@@ -47,14 +47,21 @@ from .shapes import BATCH_FIRST, BATCH_LAST, BATCH_SECOND
 Work = TypeVar("Work")
 
 
+class _Type(NamedTuple):
+    """The shape and data type of an array, without a batch."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
 @dataclass(frozen=True)
 class _Call:
     """A started call: its kind in the table below, its arguments, and its operand and result types without a batch."""
 
     name: str
     comm: Comm
-    takes: jax.ShapeDtypeStruct  # the operand to send, or for irecv the template
-    gives: jax.ShapeDtypeStruct
+    takes: _Type  # the operand to send, or for irecv the template
+    gives: _Type
     op: Reduction | None = None
     root: int | None = None
     dest: int | Shift | str | None = None
@@ -104,7 +111,7 @@ def _start_abstract_eval(*operands: ShapedArray, batch: tuple[int, ...], **param
     return [reshaped(operands[0], (*batch, _ID), dtype=np.dtype(np.float32))]
 
 
-def _row_shapes(*operands: ShapedArray, gives: jax.ShapeDtypeStruct | None = None, **params: Any) -> list[ShapedArray]:
+def _row_shapes(*operands: ShapedArray, gives: _Type | None = None, **params: Any) -> list[ShapedArray]:
     """Return the type of the id of a started request, or of a wait's result."""
     if "batch" in params:
         return _start_abstract_eval(*operands, **params)
@@ -135,7 +142,7 @@ def _wait_row(call: _Call, request_id: Any, kept: Any = None, *_: Any) -> list[A
     """Bind the wait for a request, and return its result with the batch axes in front."""
     batch, axis, shape = request_id.shape[:-1], call.kind.batch[1], call.gives.shape
     at = len(shape) if axis < 0 else axis
-    gives = jax.ShapeDtypeStruct((*shape[:at], *(batch[::-1] if axis < 0 else batch), *shape[at:]), call.gives.dtype)
+    gives = _Type((*shape[:at], *(batch[::-1] if axis < 0 else batch), *shape[at:]), call.gives.dtype)
     if call.kind.keeps:
         (y,) = _rows["wait_recv"].bind(request_id, _to_row(kept, axis, len(batch)), comm=call.comm, gives=gives)
     else:
@@ -243,7 +250,7 @@ def _reversed(call: _Call, values: Sequence[Any]) -> tuple[_Call, list[Any]]:
     return _Call(name, call.comm, call.gives, call.takes, op=op, root=call.root, **params), route
 
 
-def _zeros(kind: jax.ShapeDtypeStruct, batch: tuple[int, ...]) -> Any:
+def _zeros(kind: _Type, batch: tuple[int, ...]) -> Any:
     return jnp.zeros((*batch, *kind.shape), kind.dtype)
 
 
@@ -407,6 +414,20 @@ class Request(Started, Generic[Tree]):
 # Functions, since methods would be public.
 
 
+def _with_numbers(request: Request[Any], *numbers: int) -> Request[Any]:
+    """Return an eager call's request with its ranks and tags, which were operands, as parameters.
+
+    So it has the structure of a traced one, and can be what a loop begins with.
+    """
+    parts, started = request.tree_flatten()
+    if not isinstance(started, _Call):
+        return request.tree_unflatten(started, [_with_numbers(part, *numbers) for part in parts])
+    names = sorted(name for name, x in vars(started).items() if is_operand(x))
+    given: dict[str, Any] = dict(zip(names, numbers, strict=True))
+    call = replace(started, **given)
+    return request.tree_unflatten(call, (*parts[:2], None))
+
+
 def _ids_in(request: Request[Any]) -> list[Any]:
     """Return the ids of the communications in a request."""
     parts, started = request.tree_flatten()
@@ -443,8 +464,8 @@ def _started(name: str, comm: Comm, *operands: Any, shape: tuple[int, ...] | Non
     """
     params, values = split(more)
     first, last = operands[0], operands[-1]
-    gives = jax.ShapeDtypeStruct(last.shape if shape is None else shape, last.dtype)
-    call = _Call(name, comm, jax.ShapeDtypeStruct(first.shape, first.dtype), gives, **params)
+    gives = _Type(last.shape if shape is None else shape, last.dtype)
+    call = _Call(name, comm, _Type(first.shape, first.dtype), gives, **params)
     (request_id,) = start_p.bind(*operands, *values, call=call, batch=())
     return Request.tree_unflatten(call, (request_id, last if call.kind.keeps else None, values[0] if values else None))
 
@@ -612,7 +633,7 @@ def _refuse_other_than_requests(request: Any, name: str) -> None:
 def isend(x: ArrayLike, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> Request[jax.Array]: ...
 @overload
 def isend(x: Tree, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> Request[Tree]: ...
-@moves(collect=Request.tree_unflatten)
+@moves(collect=Request.tree_unflatten, finish=_with_numbers)
 def isend(x: Any, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> Request[Any]:
     """Start to send an array to another rank.
 
@@ -656,7 +677,7 @@ def isend(x: Any, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> 
 def irecv(x: ArrayLike, source: Rank = ..., *, tag: Tag = ..., comm: MPI.Comm | None = ...) -> Request[jax.Array]: ...
 @overload
 def irecv(x: Tree, source: Rank = ..., *, tag: Tag = ..., comm: MPI.Comm | None = ...) -> Request[Tree]: ...
-@moves(collect=Request.tree_unflatten)
+@moves(collect=Request.tree_unflatten, finish=_with_numbers)
 def irecv(x: Any, source: Rank = ANY_SOURCE, *, tag: Tag = ANY_TAG, comm: MPI.Comm | None = None) -> Request[Any]:
     """Start to receive an array from another rank.
 
@@ -706,7 +727,7 @@ def isendrecv(
 ) -> Request[jax.Array]: ...
 @overload
 def isendrecv(sendbuf: Any, recvbuf: Tree, source: Rank, dest: Rank, **more: Unpack[Tags]) -> Request[Tree]: ...
-@moves(2, collect=Request.tree_unflatten)
+@moves(2, collect=Request.tree_unflatten, finish=_with_numbers)
 def isendrecv(
     sendbuf: Any,
     recvbuf: Any,

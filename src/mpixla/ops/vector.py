@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
 
+from ..core.eager import eager
 from ..core.primitive import REPLICATED, Cotangent, make
 from ..core.rank import own_rank
 from ..core.rules import Transpose
@@ -143,6 +144,7 @@ allgatherv_p: Primitive = make(
 )
 
 
+@eager(1)
 def allgatherv(
     x: Any,
     counts: Any,
@@ -226,6 +228,7 @@ alltoallv_p: Primitive = make(
 )
 
 
+@eager(1)
 def alltoallv(
     x: Any,
     sendcounts: Any,
@@ -320,6 +323,7 @@ scatterv_p: Primitive = make(
 )
 
 
+@eager(1)
 def gatherv(
     x: Any,
     counts: Any,
@@ -382,6 +386,7 @@ def gatherv(
     return result_of(rows, of_all, room, template if c.rank == root else None, name)
 
 
+@eager(1)
 def scatterv(
     x: Any,
     counts: Any,
@@ -481,6 +486,7 @@ def _in_all(sizes: Any) -> Any:
     return jnp.where((sizes < 0).any(1), -1, jnp.where(is_beyond, most, sizes.sum(1)))
 
 
+@eager(6)
 @moves(2, keys=True)
 def ragged_all_to_all(
     operand: Any,

@@ -1,6 +1,7 @@
-"""Eager calls like one before go straight to its program, and to no other."""
+"""Eager calls are programs of their own: those like one before go straight to its program, and to no other."""
 
 import gc
+import inspect
 import tracemalloc
 
 import jax
@@ -10,8 +11,9 @@ import pytest
 from mpi4py import MPI
 
 import mpixla
-from mpixla.core import repeat
+from mpixla.core import eager
 from mpixla.ops import collective, point_to_point, request
+from reference import ROWS, operands
 
 SIZE = MPI.COMM_WORLD.Get_size()
 
@@ -75,6 +77,82 @@ def messages(x, source, dest, tag):
     return received
 
 
+@pytest.mark.two_ranks
+@pytest.mark.parametrize("row", [row for row in ROWS if row.name != "pvary"], ids=lambda row: row.name)
+def test_an_operation_is_one_program(row, comm, rank, monkeypatch):
+    """Of all leaves of a pytree, too; a wait for a request is another one."""
+    variant = row.variants(SIZE)[0]
+    dtype = next(d for d in map(np.dtype, (np.float32, np.int32)) if row.takes(dtype=d, **variant))
+    inputs = [jnp.asarray(x) for x in operands(row, dtype, (3,), rank, SIZE, **variant)]
+    monkeypatch.setattr(eager, "_programs", {})
+    row.call(*inputs, comm=comm, **variant)
+    first = dict(eager._programs)
+    assert row.name in {key[0].__name__ for key in first if inspect.isfunction(key[0])}
+    assert {key[0].name for key in first if not inspect.isfunction(key[0])} <= {"wait"}
+    row.call(*inputs, comm=comm, **variant)
+    assert eager._programs == first
+
+
+def test_a_pytree_is_one_program(rank, monkeypatch, compilations):
+    tree = {"a": jnp.full((3, 5), float(rank)), "b": (jnp.arange(7) + rank, jnp.ones(2, jnp.int8)), "c": None}
+    calls = [
+        lambda x: mpixla.allreduce(x, MPI.MAX),
+        lambda x: mpixla.bcast(x, SIZE - 1),
+        lambda x: mpixla.allgather(x),
+        lambda x: mpixla.sendrecv(x, x, (rank - 1) % SIZE, (rank + 1) % SIZE, sendtag=rank),
+        lambda x: mpixla.assert_replicated(mpixla.bcast(x, 0)),
+    ]
+    for call in calls:
+        monkeypatch.setattr(eager, "_programs", {})
+        want = jax.jit(call)(tree)
+        compilations.clear()
+        first = call(tree)
+        assert len(compilations) == len(eager._programs) <= 2
+        for got in (first, call(tree)):
+            assert jax.tree.structure(got) == jax.tree.structure(want)
+            jax.tree.map(np.testing.assert_array_equal, got, want)
+        assert len(compilations) == len(eager._programs)
+
+
+@jax.tree_util.register_pytree_node_class
+class Unhashable:
+    """A pytree whose structure has no hash, which jax.jit refuses."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def tree_flatten(self):
+        return [self.x], {"a": "dict"}
+
+    @classmethod
+    def tree_unflatten(cls, _, leaves):
+        return cls(*leaves)
+
+
+def test_pytree_that_no_program_takes():
+    for _ in range(2):
+        assert float(mpixla.allreduce(Unhashable(jnp.ones(())), MPI.SUM).x) == SIZE
+        assert mpixla.allreduce({"a": 1, "b": jnp.ones(2)}, MPI.SUM)["a"] == SIZE
+
+
+def test_operands_in_results_are_not_copied(rank):
+    """A request keeps the array itself."""
+    x = jnp.arange(5.0)
+    request = mpixla.isend({"x": x}, rank, tag=2)
+    mpixla.recv(x, rank, tag=2)
+    assert any(leaf is x for leaf in jax.tree.leaves(request))
+    mpixla.wait(request)
+
+
+def test_request_of_an_eager_call_has_the_structure_of_a_traced_one(rank):
+    x = jnp.ones(3)
+    start = lambda: mpixla.isendrecv(x, x, rank, rank, sendtag=4, recvtag=4)  # noqa: E731
+    for _ in range(2):
+        request = start()
+        assert jax.tree.structure(request) == jax.tree.structure(jax.eval_shape(start))
+        mpixla.wait(request)
+
+
 @pytest.mark.skipif(SIZE % 2 == 1, reason="neighbours send and receive in turn")
 @pytest.mark.not_checked  # then each line has programs of its own
 def test_another_rank_or_tag_compiles_nothing(rank, compilations):
@@ -111,17 +189,21 @@ def test_operands_that_were_deleted(rank):
                 array.delete()
 
 
-def test_calls_that_were_made_last_are_kept(monkeypatch, rank, slow):
-    """Forget the calls that were made longest ago, where more are made than are remembered."""
-    monkeypatch.setattr(repeat, "_LIMIT", 16)
+def test_programs_of_calls_that_were_made_last_are_kept(monkeypatch, slow):
+    """The program that was used longest ago makes room for a new one."""
+    monkeypatch.setattr(eager, "_programs", {})
+    monkeypatch.setattr(eager, "_LIMIT", 3)
     x = jnp.arange(11.0)
-    one = lambda tag: mpixla.sendrecv(x, x, rank, rank, sendtag=tag)  # noqa: E731
-    one(7100)
-    for tag in range(7101, 7141):
-        one(tag)
+    comms = [MPI.COMM_SELF.Dup() for _ in range(5)]
+    mpixla.bcast(x, 0, comm=comms[0])
+    for comm in comms[1:]:
+        mpixla.bcast(x, 0, comm=comm)
         before = len(slow)
-        one(7100)
+        mpixla.bcast(x, 0, comm=comms[0])
         assert len(slow) == before
+        assert len(eager._programs) <= 3
+    for comm in comms:
+        comm.Free()
 
 
 def test_derivatives_compile_once(compilations):
