@@ -369,6 +369,32 @@ def test_calls_that_do_not_fit(job, how, size):
     assert sorted(re.findall(r"ended (\d)", done.stdout)) == [str(rank) for rank in range(size)]
 
 
+@pytest.mark.parametrize("how", ["eager", "jit"])
+def test_a_rank_may_make_more_calls_than_another(job, how):
+    """Its other calls are of the same lines as the other ranks'."""
+    code = f"""{PREAMBLE}
+def step(x):
+    total = lambda x: mpixla.allreduce(x, MPI.SUM, comm=comm)
+    if odd:
+        x = (lambda x: mpixla.allreduce(x, MPI.SUM, comm=MPI.COMM_SELF))(x)
+        x = mpixla.allreduce(x, MPI.SUM, comm=MPI.COMM_SELF)
+    for _ in range(2):
+        x = total(x)
+    n = 0
+    while True:  # rank 1 comes to the condition a second time where rank 0 does so for the first
+        while mpixla.allreduce(x, MPI.SUM, comm=comm) is not None and n < 2 * odd:
+            n += 1
+        n += 1
+        if n > 2:
+            return x
+
+for _ in range(2):
+    assert (run(step, {how!r}) == 4 * x).all()
+print("right")
+"""
+    assert job(2, code, MPIXLA_CHECK="1").stdout.split() == ["right"] * 2
+
+
 def test_lines_may_differ_where_only_calls_are_compared(job):
     code = f"""{PREAMBLE}
 if rank == 0:

@@ -90,3 +90,36 @@ def test_a_variable_that_has_left_is_named(job):
         "mpixla: MPIXLA_COMPILE_ONCE has no effect any more: have rank 0 compile first, as docs/other_tools.md shows "
         "(The compilation cache).\n"
     )
+
+
+COMMENTED = f"""{COUNT}
+sys.path.insert(0, sys.argv[2])
+from model import step
+comm = MPI.COMM_WORLD.Dup()
+program = jax.jit(lambda x: step(x, comm))
+program(jnp.ones(3)).block_until_ready()
+comm.Free()
+try:
+    program(jnp.ones(3)).block_until_ready()
+except Exception as e:
+    print(str(e).rpartition("(at ")[2].partition(" ")[0].rpartition("/")[2], file=sys.stderr)
+"""
+SOURCE = """
+import mpixla, jax.numpy as jnp
+from mpi4py import MPI
+def step(x, comm):
+    x = jnp.sin(x)
+    f = lambda x: 2 * mpixla.allreduce(x, MPI.SUM, comm=comm)
+    return f(x)
+"""
+
+
+def test_a_comment_compiles_nothing(job, tmp_path):
+    """The messages of a program that comes from the cache have the lines of now."""
+    lines = []
+    for source in (SOURCE, SOURCE.replace("    x = jnp", "    # more\n    x = jnp"), "# more\n" * 3 + SOURCE):
+        (tmp_path / "model.py").write_text(source)
+        done = job(2, COMMENTED, tmp_path / "cache", tmp_path)
+        assert all(rank["compiled"] == 0 for rank in ranks_of(done)) == bool(lines)
+        lines.append(set(done.stderr.split()))
+    assert lines == [{"model.py:6"}, {"model.py:7"}, {"model.py:9"}]

@@ -1,6 +1,7 @@
 """Failures name the line of the user's source that the call stands in."""
 
 import inspect
+import re
 
 import jax
 import jax.numpy as jnp
@@ -117,8 +118,24 @@ def test_functions_of_one_name():
     assert lines == [str(first), str(first + 1)]
 
 
-def test_text_does_not_depend_on_lines_before(monkeypatch):
-    """A program is found in JAX's cache after lines before its function were added."""
+STEP = """
+def step(x):
+    x = mpixla.allreduce(x, op=SUM)
+    return (lambda x: mpixla.allreduce(x, op=SUM) + 1)(x)
+"""
+
+
+@pytest.mark.parametrize(
+    "commented",
+    [
+        "# more\n\n" + STEP,
+        STEP.replace("    return", "    # more\n\n    return"),
+        STEP.replace("(x, op=SUM)\n", "(  # more\n        x,\n        op=SUM,\n    )\n"),
+    ],
+    ids=["above", "inside", "in the call"],
+)
+def test_text_does_not_depend_on_comments(monkeypatch, commented):
+    """A program is found in JAX's cache after comments were added, and has its present lines in messages."""
 
     def text(source):
         monkeypatch.setattr(sites, "_lines", {})  # as in another run
@@ -126,9 +143,36 @@ def test_text_does_not_depend_on_lines_before(monkeypatch):
         exec(compile(source, "solver.py", "exec"), space)
         return jax.jit(space["step"]).lower(X).as_text()
 
-    source = "def step(x):\n    return mpixla.allreduce(x, op=SUM)\n"
-    assert text(source) == text("# more\n\n" + source)
-    assert text(source) != text(source.replace("    return", "    # more\n    return"))
+    assert text(STEP) == text(commented)
+    assert text(STEP) != text(STEP.replace("    x = mpixla", "    x = x\n    x = mpixla"))
+
+
+def numbers_in(source):
+    """The numbers of sites in the program of the function ``step``, in the order of its calls."""
+    space = {"mpixla": mpixla, "SUM": MPI.SUM}
+    exec(compile(source, "solver.py", "exec"), space)
+    return re.findall(r"site = (\d+)", jax.jit(space["step"]).lower(X).as_text())
+
+
+@pytest.mark.parametrize(
+    ("body", "numbers"),
+    [
+        ("mpixla.allreduce(mpixla.allreduce(x, op=SUM), op=SUM)", 2),
+        ("(lambda f: f(f(x)))(lambda x: mpixla.allreduce(x, op=SUM))", 1),
+        ("(lambda x: mpixla.allreduce(x, SUM))((lambda x: mpixla.allreduce(x * 2, SUM))(x))", 2),
+        ("[y := x, [y := mpixla.allreduce(y, op=SUM) for _ in range(3)]][1][-1]", 1),
+    ],
+)
+def test_two_calls_in_a_line_are_two_sites(body, numbers):
+    assert len(set(numbers_in(f"def step(x):\n    return {body}\n"))) == numbers
+
+
+def test_a_condition_of_a_loop_is_one_site():
+    """Python compiles it twice: before the loop, and at its end."""
+    source = (
+        "def step(x):\n  n = 0\n  while mpixla.allreduce(x, op=SUM) is not None and n < 3:\n    n += 1\n  return x\n"
+    )
+    assert len(set(numbers_in(source))) == 1
 
 
 def test_the_line_that_calls_a_library(monkeypatch):

@@ -1,8 +1,9 @@
 """Sites: the lines of the user's source that calls come from, so that reports can name them.
 
-A traced call carries its site as a number in the program, for which the C library gets the text (native/call/site.h).
-The number is a hash of the file's name, the function, and the line within the function: so it is the same on every rank
-and in every run, and does not change if lines before the function do.
+A traced call carries its site as a number in the program, for which the C library gets the text (native/call/site.h)
+each time the program is lowered. The number is a hash of the file's name, the function, and the place of the
+instruction within the function. So it is the same on every rank and in every run, and does not change if only comments
+and lines do: JAX's compilation cache, which finds programs by their text, finds this one.
 """
 
 import contextlib
@@ -40,7 +41,7 @@ class _Part(threading.local):
     text = ""
     is_eager = False  # True while a shared program of eager calls is lowered
     calls = 0
-    told: tuple[str, int, int, str] | None = None  # the caller that the C library has for this thread
+    told: tuple[CodeType, int, str] | None = None  # the caller that the C library has for this thread
 
 
 _part = _Part()
@@ -105,21 +106,47 @@ def _note(ctx: Any) -> tuple[str, str]:
     return parts[-1] if parts else "", REVERSE if REVERSE in scopes else ""
 
 
+@functools.lru_cache(_LIMIT)
+def _place_of(code: CodeType, instruction: int) -> str:
+    """Return the place of an instruction in a function, for its name.
+
+    Python compiles some expressions twice, such as the condition of a loop: the place is that of the first one. Of a
+    function without a name, a lambda above all, the place has a hash of its code.
+    """
+    positions = list(code.co_positions())
+    place = str(positions.index(positions[instruction // 2]))  # an instruction has two bytes
+    return f"{place}:{number_of(_text_of(code).encode()):x}" if code.co_name in _NAMELESS else place
+
+
+_NAMELESS = ("<lambda>", "<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
+
+
+def _text_of(constant: Any) -> str:
+    """Return a constant of code as a text that is the same in every process."""
+    if isinstance(constant, CodeType):
+        names = constant.co_names, constant.co_varnames, constant.co_freevars
+        return f"{constant.co_code!r} {names} {[_text_of(x) for x in constant.co_consts]}"
+    if isinstance(constant, frozenset):
+        return f"{sorted(map(_text_of, constant))}"
+    return f"({', '.join(map(_text_of, constant))})" if isinstance(constant, tuple) else ascii(constant)
+
+
 class _Line(NamedTuple):
-    """A line of the user's source."""
+    """A line of the user's source, and an instruction in it."""
 
     file: str
     function: str
-    first_line: int  # of the function
+    place: str  # in the function
     line: int
 
     @classmethod
-    def of(cls, code: CodeType, line: int) -> "_Line":
-        return cls(code.co_filename, code.co_qualname, code.co_firstlineno, line)
+    def of(cls, code: CodeType, instruction: int, line: int) -> "_Line":
+        return cls(code.co_filename, code.co_qualname, _place_of(code, instruction), line)
 
-    def name(self, first: int) -> str:
-        """Return the line as file, function, and number relative to ``first``."""
-        return f"{os.path.basename(self.file)}:{self.function}:{self.line - first}"
+    @property
+    def name(self) -> str:
+        """The file, the function and the place in it."""
+        return f"{os.path.basename(self.file)}:{self.function}:{self.place}"
 
 
 _lines: dict[int, _Line] = {}
@@ -132,12 +159,11 @@ def number_of(name: bytes) -> int:
 
 @functools.lru_cache(_LIMIT)
 def _number(line: _Line, note: str, caller: _Line | None = None) -> int:
-    # Functions of one name in one file, lambdas above all, are distinguished by their absolute lines.
-    behind = f"{note}:{caller.name(caller.first_line)}" if caller else note
-    for first in (0 if line.function.endswith("<lambda>") else line.first_line, 0):
-        number = number_of(f"{line.name(first)}:{behind}".encode(errors="surrogateescape"))
-        if _lines.setdefault(number, line) == line:
-            break
+    name = f"{line.name}:{note}" + (f":{caller.name}" if caller else "")
+    number = number_of(name.encode(errors="surrogateescape"))
+    # Only lines distinguish functions of one name with the same code, or of files with the same name.
+    if _lines.setdefault(number, line) != line:
+        number = number_of(f"{name}:{line.line}".encode(errors="surrogateescape"))
     native.check(native.lib.mpixla_site_name(number, _text(line, note, caller).encode(errors="surrogateescape")))
     return number
 
@@ -155,25 +181,26 @@ def _text(line: _Line, note: str, caller: _Line | None) -> str:
     return f"{short_name(line.file)}:{line.line}{where}" + (f" ({notes})" if notes else "")
 
 
-def _frames_of(traceback: Any) -> Iterator[tuple[CodeType, int]]:
-    """Yield the code and line of each frame in JAX's traceback of a traced call, the innermost frame first."""
+def _lines_of(traceback: Any) -> Iterator[_Line]:
+    """Yield the user's lines in JAX's traceback of a traced call, the innermost one first."""
     if traceback is not None:
         for code, instruction in zip(*traceback.raw_frames(), strict=True):
-            yield code, traceback.code_addr2line(code, instruction)
+            if _is_users_file(code.co_filename):
+                yield _Line.of(code, instruction, traceback.code_addr2line(code, instruction))
 
 
 def _line_of_caller() -> _Line | None:
     frame: Any = sys._getframe(1)
     while frame is not None and not _is_users_file(frame.f_code.co_filename):
         frame = frame.f_back
-    return None if frame is None else _Line.of(frame.f_code, frame.f_lineno)
+    return None if frame is None else _Line.of(frame.f_code, frame.f_lasti, frame.f_lineno)
 
 
 def of_lowering(ctx: Any) -> int | str:
     """Return the site of the call that is lowered: a number; in a program for export, a string with its text, too."""
     if _part.is_eager:
         return _OF_THREAD
-    users = (_Line.of(code, line) for code, line in _frames_of(ctx.traceback) if _is_users_file(code.co_filename))
+    users = _lines_of(ctx.traceback)
     # If mpixla itself traces, for an eager call, the user's line is the one that waits for the program.
     line = next(users, None) or _line_of_caller()
     if line is None:
@@ -193,7 +220,7 @@ def of_caller() -> int:
     return 0 if line is None else _number(line, _part.text)
 
 
-_told: dict[tuple[str, int, int, str], int] = {}
+_told: dict[tuple[CodeType, int, str], int] = {}
 
 
 def tell_caller(operands: Sequence[Any]) -> None:
@@ -202,20 +229,20 @@ def tell_caller(operands: Sequence[Any]) -> None:
     if part.calls < _first_calls:
         part.calls += 1
         # A deleted array is left to the program, which JAX refuses with its own message.
-        jax.block_until_ready([x for x in operands if not (isinstance(x, jax.Array) and x.is_deleted())])
+        arrays = [x for x in jax.tree.leaves(operands) if isinstance(x, jax.Array)]
+        jax.block_until_ready([x for x in arrays if not x.is_deleted()])
     frame: Any = sys._getframe(1)
     while not _is_users_file(frame.f_code.co_filename):
         frame = frame.f_back
         if frame is None:
             return
-    code = frame.f_code
-    key = code.co_filename, code.co_firstlineno, frame.f_lineno, part.text
+    key = frame.f_code, frame.f_lasti, part.text
     if key == part.told:
         return
     site = _told.get(key)
     if site is None:
         if len(_told) >= _LIMIT:
             _told.clear()
-        site = _told[key] = _number(_Line.of(code, frame.f_lineno), part.text)
+        site = _told[key] = _number(_Line.of(frame.f_code, frame.f_lasti, frame.f_lineno), part.text)
     part.told = key
     native.lib.mpixla_site_call(site)
