@@ -263,11 +263,60 @@ def callee(name: str) -> Callable[[], Any]:
         "sealed": lambda: sealed(x),
         "sealed_flat": lambda: sealed(flat),
         "sealed_tree": lambda: sealed(tree),
-        "eager_allreduce": lambda: lambda: library.allreduce(x, op=MPI.SUM),
-        "eager_bcast": lambda: lambda: library.bcast(x, 0),
-        "eager_sendrecv": lambda: lambda: sendrecv(x),
     }
-    return makers[name]()
+    return makers[name]() if name in makers else eager(name.removeprefix("eager_"))
+
+
+def eager(name: str) -> Callable[[], Any]:
+    """An operation on an array of 4 bytes, or for "NAME_tree" on a pytree of two; a request is waited for."""
+    name, _, is_tree = name.partition("_tree")
+
+    def make(*shape: int) -> Any:
+        x = jnp.ones(shape, jnp.float32)
+        return {"a": x, "b": x + 1} if is_tree else x
+
+    x, scalar, of_all, pair, block = make(1), make(), make(size), make(2), make(6)
+    of_root = of_all if rank == 0 else scalar
+    rows_of_root = of_all if rank == 0 else x
+    places = jnp.arange(size)
+    own_place, ones = jnp.full(size, rank), jnp.ones(size, int)
+    above, below = (rank + 1) % size, (rank - 1) % size
+    operations: dict[str, Callable[[], Any]] = {
+        "allgather": lambda: library.allgather(x),
+        "allgatherv": lambda: library.allgatherv(x, [1] * size),
+        "allreduce": lambda: library.allreduce(x, op=MPI.SUM),
+        "alltoall": lambda: library.alltoall(of_all),
+        "alltoallv": lambda: library.alltoallv(of_all, [1] * size, [1] * size),
+        "assert_replicated": lambda: library.assert_replicated(x),
+        "barrier": lambda: library.barrier(),
+        "bcast": lambda: library.bcast(x, 0),
+        "exscan": lambda: library.exscan(x, op=MPI.SUM),
+        "fsum": lambda: library.fsum(x),
+        "gather": lambda: library.gather(x, 0),
+        "gatherv": lambda: library.gatherv(x, [1] * size, 0),
+        "halo_exchange": lambda: library.halo_exchange(block, ring()),
+        "iallgather": lambda: library.wait(library.iallgather(x)),
+        "iallreduce": lambda: library.wait(library.iallreduce(x, op=MPI.SUM)),
+        "ialltoall": lambda: library.wait(library.ialltoall(of_all)),
+        "ibcast": lambda: library.wait(library.ibcast(x, 0)),
+        "ireduce_scatter": lambda: library.wait(library.ireduce_scatter(of_all, op=MPI.SUM)),
+        "isendrecv": lambda: library.wait(library.isendrecv(x, x, below, above)),
+        "neighbor_allgather": lambda: library.neighbor_allgather(x, comm=ring()),
+        "neighbor_alltoall": lambda: library.neighbor_alltoall(pair, comm=ring()),
+        "neighbor_alltoallv": lambda: library.neighbor_alltoallv(block, [3, 3], [3, 3], comm=ring()),
+        "norm": lambda: library.norm(x),
+        "ragged_all_to_all": lambda: library.ragged_all_to_all(of_all, of_all, places, ones, own_place, ones),
+        "recv": lambda: library.recv(x, MPI.PROC_NULL),
+        "reduce": lambda: library.reduce(x, op=MPI.SUM, root=0),
+        "reduce_scatter": lambda: library.reduce_scatter(of_all, op=MPI.SUM),
+        "scan": lambda: library.scan(x, op=MPI.SUM),
+        "scatter": lambda: library.scatter(of_root, 0),
+        "scatterv": lambda: library.scatterv(rows_of_root, [1] * size, 0),
+        "send": lambda: library.send(x, MPI.PROC_NULL),
+        "sendrecv": lambda: library.sendrecv(x, x, source=below, dest=above),
+        "vdot": lambda: library.vdot(x, x),
+    }
+    return operations[name]
 
 
 def calls_of(call_one: Callable[[], Any], calls: int) -> Callable[[], None]:

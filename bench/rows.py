@@ -12,6 +12,22 @@ OPS = ("allgather", "allreduce", "alltoall", "bcast", "reduce", "scan", "sendrec
 # Those whose ranks wait for each other in C as well; of the others who sends goes on.
 WAITING_OPS = ("allgather", "allreduce", "alltoall", "barrier")
 IN_PLACE_OPS = ("allreduce", "bcast", "scan")
+# Operations that are called eagerly beside those (bench/jax_worker.py), and some of them on a pytree of two arrays.
+EAGER = (
+    *("allgather", "allgatherv", "alltoall", "alltoallv", "assert_replicated", "barrier", "exscan", "fsum", "gather"),
+    *("gatherv", "halo_exchange", "iallgather", "iallreduce", "ialltoall", "ibcast", "ireduce_scatter"),
+    *(
+        "isendrecv",
+        "neighbor_allgather",
+        "neighbor_alltoall",
+        "neighbor_alltoallv",
+        "norm",
+        "ragged_all_to_all",
+        "vdot",
+    ),
+    *("recv", "reduce", "reduce_scatter", "scan", "scatter", "scatterv", "send"),
+    *("allgather_tree", "allreduce_tree", "bcast_tree", "halo_exchange_tree", "norm_tree", "sendrecv_tree"),
+)
 KIB, MIB = 1 << 10, 1 << 20
 
 
@@ -131,6 +147,11 @@ def _calls(effort: Effort) -> Iterator[Row]:
         name = f"eager_{op}"
         peer = ask("mpi4jax", name)
         yield Row(section, f"eager {op} of 4 bytes", over, ask("mpixla", name), plain, target=3, peer=peer)
+    for name in EAGER:
+        few = Measurement("mpixla", f"call eager_{name} {effort.calls // 10} {effort.times // 2}")
+        is_request = name.startswith("i")
+        what = f"eager {name.replace('_tree', ' of a pytree')}" + (" and its wait" if is_request else "")
+        yield Row(section, what, over, few, plain, target=7 if is_request else 3.5)
     for name in ("sealed", "eager_allreduce"):
         measured, off = ask("mpixla", name), ask("unwatched", name)
         what = "mpixla.jit, one 4-byte allreduce" if name == "sealed" else "eager allreduce of 4 bytes"
