@@ -4,7 +4,6 @@ Importing it is collective: all processes of ``MPI.COMM_WORLD`` must import it.
 """
 
 import inspect
-from importlib import metadata as _metadata
 
 # Before anything that imports JAX. As `python -m mpixla run` the process becomes MPI's launcher here.
 from . import satellites as _satellites
@@ -114,11 +113,17 @@ __all__ = [
     "waitall",
 ]
 
-__version__ = _metadata.version("mpixla")
-
 
 def __dir__() -> list[str]:
     return [*__all__, "__version__"]
+
+
+def __getattr__(name: str) -> str:
+    if name == "__version__":  # which takes a while to read
+        from importlib import metadata
+
+        return metadata.version(__name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 # Number 1 on every rank in every run, so that a program that was exported elsewhere finds it (docs/other_tools.md).
