@@ -3,8 +3,6 @@
 Importing it is collective: all processes of ``MPI.COMM_WORLD`` must import it.
 """
 
-import inspect
-
 # Before anything that imports JAX. As `python -m mpixla run` the process becomes MPI's launcher here.
 from . import satellites as _satellites
 from .base import spawned as _spawned  # noqa: F401
@@ -16,7 +14,6 @@ from .base import settings as _settings
 from .base import speaker as _speaker
 from .checks import agreement as _agreement
 from .checks import exit as _exit
-from .core import tracebacks as _tracebacks
 from .core.export import export_checks
 from .core.jit import jit
 from .mpi.comm import Shift, comm_of, get_default_comm
@@ -137,10 +134,6 @@ _agreement.settle()
 _patches.install()
 if (_report := _settings.removed_variables_report()) and _MPI.COMM_WORLD.Get_rank() == 0:
     _speaker.say(_report)
-for _name in __all__:
-    if inspect.isfunction(globals()[_name]):
-        globals()[_name] = _tracebacks.present(globals()[_name])
-    globals()[_name].__module__ = __name__  # where pickle finds it, and what help says
 _patches.notice()
 if _settings.is_on("MPIXLA_DEBUG"):
     set_logging(True)

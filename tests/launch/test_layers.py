@@ -174,6 +174,22 @@ def test_every_exported_name_is_used_by_a_satellite():
     assert names_from(f"{PACKAGE}/extend.py") == set().union(*(names_from(file, "extend") for file in files))
 
 
+def test_public_functions_have_one_decorator():
+    """It shows an exception as one of the user's line, and says where the function is: in mpixla."""
+    init = ast.parse((ROOT / PACKAGE / "__init__.py").read_text())
+    lists = [node.value for node in init.body if isinstance(node, ast.Assign) and node.targets[0].id == "__all__"]
+    public, found = set(ast.literal_eval(lists[0])), {}
+    for file in FILES:
+        if file.startswith(PACKAGE) and file.endswith(".py") and not satellite(file):
+            for node in ast.parse((ROOT / file).read_text()).body:
+                decorators = [ast.unparse(x).partition("(")[0] for x in getattr(node, "decorator_list", ())]
+                if isinstance(node, ast.FunctionDef) and node.name in public and "overload" not in decorators:
+                    found[node.name] = decorators
+    assert public - found.keys() == {"Request", "Shift"}
+    assert {x for names in found.values() for x in names} == {"eager", "joins", "moves", "public"}
+    assert {name: names for name, names in found.items() if len(names) != 1} == {}
+
+
 def test_no_circles_within_a_folder():
     """A C file and its header are one here."""
     unit = {file: file if file.startswith(PACKAGE) else str(PurePosixPath(file).with_suffix("")) for file in FILES}

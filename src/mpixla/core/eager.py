@@ -23,6 +23,7 @@ import numpy as np
 
 from ..base.required import trace_state_clean
 from ..base.state import state
+from ..base.tracebacks import PACKAGE, explain
 from ..base.words import refuse_without_hook
 from ..checks import sites
 from ..jaxprs.spmd import Primitive
@@ -42,7 +43,6 @@ from ..mpi.comm import (
 from ..mpi.mpi import MPI
 from . import nan
 from .seal import computes, sealed_p
-from .tracebacks import explain
 from .values import as_operand, details
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -306,7 +306,7 @@ def eager(arrays: int, finish: Finish | None = None) -> Callable[[F], F]:
                 explain(e, function.__name__, kwargs)
                 raise
 
-        call.hides_own_frames = True  # type: ignore[attr-defined]
+        call.__module__ = PACKAGE
         return call  # type: ignore[return-value]
 
     return decorate

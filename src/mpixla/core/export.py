@@ -2,10 +2,12 @@
 
 from typing import Any
 
+from ..base.tracebacks import public
 from ..mpi import native
 from .primitive import LAYOUT_TARGET
 
 
+@public
 def export_checks() -> list[Any]:
     """Return the ``disabled_checks`` with which ``jax.export.export`` accepts programs that communicate.
 

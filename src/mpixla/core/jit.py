@@ -13,10 +13,10 @@ import jax
 
 from ..base.required import trace_state_clean
 from ..base.state import state
+from ..base.tracebacks import hide_own_frames, public
 from ..jaxprs.effect import ordered
 from ..jaxprs.rewrite import evaluate
 from .seal import computes, sealed_p
-from .tracebacks import hide_own_frames
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
@@ -105,6 +105,7 @@ def jit(fun: Callable[P, R], /, **options: Any) -> Compiled[P, R]: ...
 def jit(fun: None = None, /, **options: Any) -> Callable[[Callable[P, R]], Compiled[P, R]]: ...
 
 
+@public
 def jit(fun: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Compile a function as ``jax.jit`` does, with dispatch in C++ even if it communicates and has no result.
 

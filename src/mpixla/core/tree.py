@@ -150,7 +150,12 @@ Collect = Callable[[Plan, Sequence[Any]], Any]
 
 
 def moves(
-    arguments: int = 1, *, keys: bool = False, collect: Collect = Plan.tree_of, finish: Finish | None = None
+    arguments: int = 1,
+    *,
+    keys: bool = False,
+    collect: Collect = Plan.tree_of,
+    arrays: int | None = None,
+    finish: Finish | None = None,
 ) -> Callable[[F], F]:
     """Return a decorator that lets the first arguments of a function that moves arrays be pytrees, with PRNG keys.
 
@@ -159,7 +164,8 @@ def moves(
             has keys.
         keys: whether the function gets keys as they are, because their shape matters, and makes data of them itself.
         collect: makes the result.
-        finish: of an eager call (eager.py).
+        arrays: how many of the first arguments an eager call takes as operands (eager.py); by default as many.
+        finish: of an eager call.
     """
 
     def decorate(function: F) -> F:
@@ -195,7 +201,7 @@ def moves(
                     results.append(function(*(x if keys else map(data_of, x)), *rest, **kwargs))
             return collect(plan, results)
 
-        return eager(arguments, finish)(on_trees)  # type: ignore[return-value]
+        return eager(arrays or arguments, finish)(on_trees)  # type: ignore[return-value]
 
     return decorate
 

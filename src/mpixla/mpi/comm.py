@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..base.state import state
+from ..base.tracebacks import PACKAGE, public
 from ..base.words import kind_of
 from . import arrival, native
 from .mpi import MPI
@@ -63,6 +64,9 @@ class Shift(NamedTuple):
     def steps(self) -> list[int]:
         """Return directions and displacements interleaved, as the C library takes them."""
         return np.ravel(np.transpose([np.ravel(self.direction), np.ravel(self.disp)])).tolist()
+
+
+Shift.__module__ = PACKAGE
 
 
 @dataclass(frozen=True)
@@ -193,6 +197,7 @@ def _forget_users(*_: Any) -> None:
     _users_is_alive = False
 
 
+@public
 def get_default_comm() -> MPI.Intracomm:
     """Return the communicator that stands for the operations' default one.
 

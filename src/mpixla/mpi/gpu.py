@@ -11,6 +11,7 @@ from typing import Any
 import jax
 
 from ..base.required import jax_has_started
+from ..base.tracebacks import public
 from . import native
 from .comm import comm_of, communicator_of
 from .mpi import MPI
@@ -165,6 +166,7 @@ def transport_of(comm: Any) -> str:
     return text.value.decode()
 
 
+@public
 def has_cuda_support() -> bool:
     """Return whether arrays in the memory of an NVIDIA GPU can be communicated.
 
@@ -178,6 +180,7 @@ def has_cuda_support() -> bool:
     return gpu_count("CUDA") > 0
 
 
+@public
 def has_rocm_support() -> bool:
     """Return whether arrays in the memory of an AMD GPU can be communicated.
 
@@ -189,6 +192,7 @@ def has_rocm_support() -> bool:
     return gpu_count("ROCm") > 0
 
 
+@public
 def has_sycl_support() -> bool:
     """Return whether arrays in the memory of an Intel GPU can be communicated: False in this version (docs/gpu.md).
 
@@ -200,6 +204,7 @@ def has_sycl_support() -> bool:
     return False
 
 
+@public
 def select_local_gpu(comm: MPI.Intracomm | None = None) -> int | None:
     """Select a GPU for each rank of a host, and return its number. Call it before anything that starts JAX.
 

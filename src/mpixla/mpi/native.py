@@ -11,6 +11,7 @@ import jax
 
 from ..base import speaker
 from ..base.files import own_file
+from ..base.tracebacks import public
 from ..base.words import as_flag
 from .mpi import MPI
 
@@ -324,6 +325,7 @@ for _row in (*_all_ops, *_helpers):
         jax.ffi.register_ffi_target(target_of(_row.name), _stages, platform=_platform)
 
 
+@public
 def set_logging(enabled: bool) -> bool:
     """Turn the debug lines on or off, and return the previous setting.
 

@@ -14,6 +14,7 @@ from jax.core import ShapedArray
 from jax.interpreters import ad, batching
 from jax.typing import ArrayLike
 
+from ..base.tracebacks import PACKAGE, public
 from ..base.words import kind_of
 from ..checks import sites
 from ..core.hold import hold
@@ -384,7 +385,7 @@ class Request(Started, Generic[Tree]):
         True
     """
 
-    __module__ = "mpixla"  # before annotations name the class: they keep the module that they see
+    __module__ = PACKAGE  # before annotations name the class: they keep the module that they see
 
     __slots__ = ("_parts", "_started")
     # For one communication: its call; and its id, the kept array, and ranks and tags at run time. For a pytree: its
@@ -470,6 +471,7 @@ def _started(name: str, comm: Comm, *operands: Any, shape: tuple[int, ...] | Non
     return Request.tree_unflatten(call, (request_id, last if call.kind.keeps else None, values[0] if values else None))
 
 
+@public
 def wait(request: Request[Tree]) -> Tree:
     """Wait for a request, and return the result of its operation.
 
@@ -502,6 +504,7 @@ def wait(request: Request[Tree]) -> Tree:
     return result
 
 
+@public
 def waitall(requests: Sequence[Request[Tree]]) -> list[Tree]:
     """Wait for all of these requests, and return their results.
 
@@ -541,6 +544,7 @@ def waitall(requests: Sequence[Request[Tree]]) -> list[Tree]:
 def overlap(request: Request[Tree], fun: Callable[..., Work], *args: Any) -> tuple[Tree, Work]: ...
 @overload
 def overlap(request: Sequence[Request[Tree]], fun: Callable[..., Work], *args: Any) -> tuple[list[Tree], Work]: ...
+@public
 def overlap(request: Any, fun: Callable[..., Any], *args: Any) -> tuple[Any, Any]:
     """Compute while a communication is under way, then wait for it, and return both results.
 

@@ -486,8 +486,7 @@ def _in_all(sizes: Any) -> Any:
     return jnp.where((sizes < 0).any(1), -1, jnp.where(is_beyond, most, sizes.sum(1)))
 
 
-@eager(6)
-@moves(2, keys=True)
+@moves(2, keys=True, arrays=6)
 def ragged_all_to_all(
     operand: Any,
     output: Any,

@@ -2,12 +2,16 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 
-from ..base.required import trace_state_clean
-from ..base.state import state
+from .required import trace_state_clean
+from .state import state
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+PACKAGE = __name__.partition(".")[0]  # the module of public names: what help says, and where pickle finds them
 
 
 def hide_own_frames(e: Exception) -> None:
@@ -26,10 +30,8 @@ def explain(e: Exception, name: str, arguments: dict[str, Any]) -> None:
     hide_own_frames(e)
 
 
-def present(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function with its exceptions passed through ``explain``."""
-    if getattr(function, "hides_own_frames", False):
-        return function
+def public(function: F) -> F:
+    """Return a function as users have it: as one of mpixla's, with its exceptions passed through ``explain``."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -40,4 +42,5 @@ def present(function: Callable[..., Any]) -> Callable[..., Any]:
             explain(e, function.__name__, kwargs)
             raise
 
-    return call
+    call.__module__ = PACKAGE
+    return call  # type: ignore[return-value]
