@@ -116,8 +116,8 @@ static int execute_watch_begin(watch *w, unsigned on, frame *f) {
     return code;
 }
 
-/* Tells trace, checks and log the request that the call waits for, right before the call is made. Returns 0, or an
- * error code of the checks. */
+/* Passes the call's request, now known, to trace, checks and log, right before the call is made; abandons the request
+ * if the checks refuse the call. Returns 0, or an error code of the checks. */
 static int execute_watch_run(watch *w, frame *f) {
     const request *r = f->request;
     const trace_request known = {r ? r->number : -1, r ? r->generation : 0, f->started};

@@ -225,8 +225,8 @@ static int frame_comm_resolve(frame *f) {
     return 0;
 }
 
-/* Sets the address that MPI writes the status to, unless the status is a result (frame_status_result_set). Returns 0 or
- * REFUSED. */
+/* Sets f->status, the address that MPI writes the status to: the program's status object, or scratch memory without
+ * one. A status that is a result is set later (frame_status_result_set). Returns 0 or REFUSED. */
 static int frame_status_resolve(frame *f) {
     const int64_t status = frame_has(f, ATTRIBUTE_STATUS) ? f->attributes[ATTRIBUTE_STATUS] : MPIXLA_NO_STATUS;
     const int is_object = status != MPIXLA_NO_STATUS && status != MPIXLA_STATUS_RESULT;

@@ -50,7 +50,7 @@ typedef struct frame_posts {
     int first_rank;       /* this rank reads the posts of `rank_count` ranks, from this one on, */
     int rank_count;       /* in steps of `rank_step`, */
     int rank_step;        /* which is 1 or -1 */
-    int64_t stride_bytes; /* in the result, from one rank's part to the next rank's; 0: parts are combined */
+    int64_t stride_bytes; /* in the result, from one rank's part to the next rank's; 0: one place for all */
     int combines;         /* the parts are combined by the call's reduction */
     int combines_alone;   /* and no other rank combines these parts */
     uint64_t call_hash;   /* identifies the call: equal on all ranks that make the same call; its last bit is 0 */

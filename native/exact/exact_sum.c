@@ -219,7 +219,8 @@ int exact_code_choose(int code) {
     return 0;
 }
 
-/* Adds a block of n numbers to the accumulator: at most BLOCK, and a multiple of MOST_LANES. */
+/* Adds a block of n numbers exactly to the accumulator, by slices whose sums are not rounded. `n` is at most BLOCK, and
+ * a multiple of MOST_LANES. */
 static void exact_block_add(exact_sum *s, const double *x, int n) {
     const exact_code *code = exact_code_get();
     double at[MOST_CUTS], sums[MOST_CUTS + 1];

@@ -44,7 +44,7 @@ static int leftover_receive(mpixla_handle comm, message_kind *taken) {
     return received;
 }
 
-/* Returns the kind that has the source, tag and size of `wanted`, or NULL. */
+/* Returns the element of `kinds` with the source, tag and size of `wanted`; NULL if there is none. */
 static message_kind *leftover_kind_find(message_kind *kinds, int found, const message_kind *wanted) {
     for (int i = 0; i < found; i++)
         if (kinds[i].source == wanted->source && kinds[i].tag == wanted->tag && kinds[i].bytes == wanted->bytes)
