@@ -216,8 +216,9 @@ MPIXLA_API int64_t mpixla_status_register(void *address);
  * many as you like or none: handlers pass over them. Without tokens the helper `order` makes order out of data. Calls
  * on one communicator from two threads at once need an order that all ranks share, or a communicator for each thread.
  *
- * Beside those of the table all take "comm", "packed" and "site". All must be given but for these two, each as a 64-bit
- * integer or an array of them. examples/c/operations.c prints the table:
+ * Beside those of the table all take "comm", "packed" and "site"; send and sendrecv take "sendbegin" and "sendsize";
+ * recv and sendrecv take "fill", "recvbegin" and "recvsize". All of the table and "comm" must be given, each as a
+ * 64-bit integer or an array of them; the rest may be left out. examples/c/operations.c prints the table:
  *
  *   operation         operands                      results                    attributes
  *   allgather         send                          receive                    -
@@ -266,7 +267,12 @@ MPIXLA_API int64_t mpixla_status_register(void *address);
  *   back         1: messages go the way back, to those that this rank's come from
  *   reverse      1: the ranks count from the last one
  *   fill         two numbers whose bytes, one behind the other, begin with those of the item that fills the
- *                first rank's result
+ *                first rank's result; or the rest of a window
+ *   sendbegin, sendsize  arrays: the message is a box of the send buffer, with this first index and so many along each
+ *                axis, which is read where it lies
+ *   recvbegin, recvsize  likewise for the message that is received: it is written into the template, whose memory must
+ *                be the receive buffer's (output_operand_aliases) or is copied there. Where no message arrives, the box
+ *                keeps its values, or is filled. A call with both boxes and one array sends from it
  *   axes         an array: for each array the axis that belongs to each dimension of the Cartesian communicator
  *   width        an array: for each dimension the width of the ghost zones
  *   checked      1: the report says that checked mode asks, not the program; 2: that is told once, and no error
@@ -313,6 +319,7 @@ typedef struct mpixla_op_row {
     int in_place;                   /* 1: the receive buffer may be the first operand's memory; a rank without a send
                                        buffer may then pass that memory as its first operand */
     mpixla_request request;
+    uint32_t optional; /* bit i: attribute i may be left out */
 } mpixla_op_row;
 MPIXLA_API const mpixla_op_row *mpixla_op_table(size_t *rows, size_t *row_size);
 /* The handler of the "instantiate" stage of every operation. With it, a call of a compiled program is read in its first

@@ -10,6 +10,7 @@
 #include "check/check.h"
 #include "mpi/loss.h"
 #include "ops/request.h"
+#include "ops/window.h"
 #include "routes/gpu.h"
 #include "routes/routes.h"
 #include "watch/failure.h"
@@ -92,7 +93,8 @@ static int execute_arrival_check(const frame *f) {
 static int execute_call_make(frame *f, const operation *o, const route *r) {
     int code = r->run(f, o);
     if (code == 0 && f->rest) code = device_clear(frame_device(f), f->rest, f->rest_bytes);
-    if (code == 0 && f->template_.dtype && f->recv.count > 0 && !f->id.dtype) code = execute_template_rest_copy(f);
+    if (code == 0 && f->template_.dtype && f->recv.count > 0 && !f->id.dtype)
+        code = f->facts.windows & FACTS_RECEIVES_WINDOW ? window_received(f) : execute_template_rest_copy(f);
     return code;
 }
 
@@ -152,6 +154,7 @@ static ffi_error *execute_call(const ffi_call_frame *call, prepared *p, const op
     const route *r = f.route; /* NULL: not chosen yet */
     if (code == 0 && is_new) prepared_publish(p, &f);
     if (code == 0 && r->begin) code = r->begin(&f);
+    if (code == 0 && f.facts.windows) code = window_begin(&f);
     if (code == 0 && takes_request) code = request_attach(&f);
     if (code == 0 && f.started) flight_started_set(&here, f.started);
     if (code == 0 && on) code = execute_watch_run(&w, &f);
@@ -163,6 +166,7 @@ static ffi_error *execute_call(const ffi_call_frame *call, prepared *p, const op
     }
     if (on) code = execute_watch_end(&w, &f, made, code);
     if (code == 0) code = execute_arrival_check(&f);
+    if (f.facts.windows) window_end(&f);
     if (r && r->end) code = r->end(&f, code);
     if (on & FEATURE_TRACE) trace_end(&w.traced, r ? r->name : NULL, code != 0);
 

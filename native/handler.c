@@ -67,7 +67,8 @@ static void handler_table_fill(void) {
                                    .recv = row->recv,
                                    .attributes = (row->attributes | OPTIONAL) & ((1U << ATTRIBUTES) - 1),
                                    .in_place = (row->attributes & IN_PLACE) != 0,
-                                   .request = row->request};
+                                   .request = row->request,
+                                   .optional = row->optional | OPTIONAL};
     }
 }
 

@@ -36,7 +36,7 @@ static void say_row(const mpixla_op_row *row) {
     const char *const *names = mpixla_attribute_table(&count);
     for (size_t i = 0; i < count; i++) {
         int of_all = strcmp(names[i], "comm") == 0 || strcmp(names[i], "packed") == 0 || strcmp(names[i], "site") == 0;
-        if (!of_all && row->attributes >> i & 1) said += printf("%s%s", said ? " " : "", names[i]);
+        if (!of_all && (row->attributes & ~row->optional) >> i & 1) said += printf("%s%s", said ? " " : "", names[i]);
     }
     printf("%s\n", said ? "" : "-");
 }

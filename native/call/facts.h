@@ -27,7 +27,11 @@ enum {
     IN_PLACE = 1 << 30 /* the result may be in the first operand's memory (mpixla.h) */
 };
 
-enum { OPTIONAL = PACKED | SITE }; /* attributes that every row takes, and that a program may leave out */
+enum {
+    OPTIONAL = PACKED | SITE,           /* attributes that every row takes, and that a program may leave out */
+    SEND_WINDOW = SENDBEGIN | SENDSIZE, /* of a message that is a box of an array (frame_window, frame.h) */
+    RECV_WINDOW = FILL | RECVBEGIN | RECVSIZE
+};
 
 /* The pattern in which ranks wait for each other in a call. */
 typedef enum frame_pattern {
@@ -65,7 +69,10 @@ typedef struct frame_shape {
     mpixla_where send, template_, recv;
     frame_counts counts;
     uint32_t attributes; /* beside OPTIONAL */
+    uint32_t optional;   /* those of them that a program may leave out */
 } frame_shape;
+
+enum { FACTS_SENDS_WINDOW = 1, FACTS_RECEIVES_WINDOW = 2 };
 
 typedef struct call_facts {
     const frame_shape *row;       /* which operation it is */
@@ -83,6 +90,7 @@ typedef struct call_facts {
     int32_t dest, sendtag, source, recvtag;
     uint8_t reverse; /* the ranks count from the last one */
     uint8_t back;    /* an exchange sends to its sources, and receives from its destinations */
+    uint8_t windows; /* bits: FACTS_SENDS_WINDOW, FACTS_RECEIVES_WINDOW */
 } call_facts;
 
 /* Returns whether the call's row takes this attribute. */

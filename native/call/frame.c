@@ -27,7 +27,7 @@ static const uint8_t attribute_lengths[] = {
 
 /* The forms that a program may give an attribute in; for ROWS see attributes.def. */
 enum { NUMBER = 1, ARRAY = 2, STEPS = 4, AT_RUN_TIME = 8 };
-enum { RANK = NUMBER | STEPS | AT_RUN_TIME, TAG = NUMBER | AT_RUN_TIME, ROWS = ARRAY | AT_RUN_TIME };
+enum { RANK = NUMBER | STEPS | AT_RUN_TIME, TAG = NUMBER | AT_RUN_TIME, ROWS = ARRAY | AT_RUN_TIME, PLACE = ROWS };
 static const uint8_t attribute_forms[] = {
 #define MPIXLA_ATTRIBUTE(NAME, name, kind) kind,
 #include "tables/attributes.def"
@@ -85,7 +85,7 @@ static int frame_attributes_read(frame *f, const ffi_attributes *given) {
             if (is_given) f->facts.site = frame_site_read(f, given, next++);
             continue;
         }
-        if (i == ATTRIBUTE_PACKED && !is_given) {
+        if (!is_given && (i == ATTRIBUTE_PACKED || (f->facts.row->optional >> i & 1))) {
             f->own.attributes[i] = 0;
             continue;
         }
@@ -130,6 +130,8 @@ static int frame_attribute_is_at_run_time(const frame *f, int attribute) {
 /* Returns how many numbers an attribute has at run time: 1, or one for each rank or neighbour. */
 static int64_t frame_attribute_size(const frame *f, int attribute) {
     if (!(attribute_forms[attribute] & ARRAY)) return 1;
+    if (attribute == ATTRIBUTE_SENDBEGIN) return f->arrays[ATTRIBUTE_SENDSIZE].size;
+    if (attribute == ATTRIBUTE_RECVBEGIN) return f->arrays[ATTRIBUTE_RECVSIZE].size;
     if (!facts_have_neighbours(&f->facts)) return f->size;
     return facts_neighbours(&f->facts, attribute != ATTRIBUTE_RECVCOUNTS)->number;
 }
@@ -246,7 +248,8 @@ static int frame_attributes_resolve(frame *f, const mpi_library *mpi, const valu
         f->root = (int)a[ATTRIBUTE_ROOT];
         f->on_root = f->root == f->facts.communicator->rank;
     }
-    if (frame_has(f, ATTRIBUTE_FILL) && f->arrays[ATTRIBUTE_FILL].size != 2) /* as many as the longest item takes */
+    if (frame_has(f, ATTRIBUTE_FILL) && f->arrays[ATTRIBUTE_FILL].size != 2 && /* as many as the longest item takes */
+        !(f->facts.row->optional & FILL && f->arrays[ATTRIBUTE_FILL].size == 0))
         return error_set("%s got %lld numbers to fill its first result with, but takes 2", f->facts.row->mpi_name,
                          (long long)f->arrays[ATTRIBUTE_FILL].size);
     if ((facts_have_neighbours(&f->facts) && frame_topology_check(f)) || frame_values_resolve(f, mpi, v))
@@ -603,6 +606,13 @@ static int frame_passes_result_memory(const ffi_call_frame *call) {
            ((const ffi_buffer *)call->args.buffers[i])->data == ((const ffi_buffer *)call->rets.buffers[j])->data;
 }
 
+/* Returns whether the message is sent from the array in which another is received: then that is the only operand. */
+static int frame_sends_from_target(const frame *f, const ffi_buffers *operands) {
+    const int has_both = frame_has(f, ATTRIBUTE_SENDSIZE) && frame_has(f, ATTRIBUTE_RECVSIZE);
+    if (!has_both || f->arrays[ATTRIBUTE_SENDSIZE].size == 0 || f->arrays[ATTRIBUTE_RECVSIZE].size == 0) return 0;
+    return frame_buffer_next(operands, frame_buffer_next(operands, 0) + 1) >= operands->size;
+}
+
 /* Sets the address that MPI sends from: the send buffer, or MPI_IN_PLACE if that is the receive buffer. */
 static void frame_send_address_set(frame *f, const mpi_library *mpi) {
     const int is_in_place = f->send.data == f->recv.data && f->recv.count > 0;
@@ -625,6 +635,8 @@ static int frame_read_all(frame *f, const frame_shape *shape, const ffi_call_fra
     f->facts.row = shape;
     f->send = f->template_ = f->recv = (frame_buffer){0};
     f->sent = f->received = (parts){0};
+    f->sent_window = f->received_window = (frame_window){0};
+    f->packed = NULL;
     f->id = (frame_buffer){0};
     f->request = NULL;
     f->started = NULL;
@@ -656,14 +668,18 @@ static int frame_read_all(frame *f, const frame_shape *shape, const ffi_call_fra
     frame_buffer *out[] = {frame_buffer_is_here(shape->recv, f) ? &f->recv : NULL, gives_status ? &status : NULL};
     if (shape->request == MPIXLA_STARTS) out[0] = &f->id;
     if (shape->request == MPIXLA_WAITS) in[0] = &f->id;
+    const int sends_from_target = shape->optional && frame_sends_from_target(f, &operands);
+    if (sends_from_target) in[0] = NULL;
     frame_buffer memory = {0}; /* of the result */
     if ((shape->attributes & IN_PLACE) && !in[0] && out[0] && frame_passes_result_memory(call)) in[0] = &memory;
     if (frame_buffers_read(f, &operands, "operand", in, taken) ||
         frame_buffers_read(f, &call->rets, "result", out, given) ||
-        (gives_status && frame_status_result_set(f, mpi, &status)) ||
-        (shape->request == MPIXLA_STARTS && frame_started_read(f)) || (f->id.dtype && frame_id_check(f)) ||
-        frame_counts_check(f) || frame_reduction_resolve(f, mpi) || (frame_has_rows(f) && frame_rows_check(f)) ||
-        (frame_has(f, ATTRIBUTE_BACK) && frame_slots_check(f)) ||
+        (gives_status && frame_status_result_set(f, mpi, &status)))
+        return REFUSED;
+    if (sends_from_target) f->send = f->template_;
+    if ((shape->optional && frame_windows_read(f)) || (shape->request == MPIXLA_STARTS && frame_started_read(f)) ||
+        (f->id.dtype && frame_id_check(f)) || frame_counts_check(f) || frame_reduction_resolve(f, mpi) ||
+        (frame_has_rows(f) && frame_rows_check(f)) || (frame_has(f, ATTRIBUTE_BACK) && frame_slots_check(f)) ||
         (facts_have_neighbours(&f->facts) && frame_neighbours_check(f)))
         return REFUSED;
     frame_send_address_set(f, mpi);
@@ -705,6 +721,7 @@ int frame_read_again(frame *f, const frame *known, const ffi_call_frame *call, f
         f->recv.dims = f->template_.dtype ? f->template_.dims : f->send.dims; /* as in frame_started_read */
     else
         frame_buffer_read_again(&f->recv, &call->rets);
+    if (f->facts.windows) frame_windows_read_again(f);
     if (frame_gives_status(f)) f->status = ((const ffi_buffer *)call->rets.buffers[f->status_place])->data;
     if (f->facts.row->attributes & LOCAL) {
         f->posts.send = f->send.data;

@@ -25,6 +25,13 @@ typedef struct frame_array {
     int64_t size;
 } frame_array;
 
+/* A window: the message is a box of an array. The frame's buffer then describes the box: its dimensions and its items;
+ * its data is set where the call is made (ops/window.h). */
+typedef struct frame_window {
+    char *array;         /* NULL: there is no window, or the array has no items */
+    const int64_t *dims; /* the array's; NULL: there is no window */
+} frame_window;
+
 /* The message of a call that failed, and the function of MPI in which it failed. */
 typedef struct frame_fault {
     const char *function; /* NULL: the call's own, or none failed */
@@ -61,6 +68,8 @@ typedef struct frame {
     call_facts facts;
     const mpi_counted *mpi; /* the calls for these counts */
     frame_buffer send, template_, recv;
+    frame_window sent_window, received_window;
+    struct pool_block *packed; /* the memory of windows that are not contiguous; NULL: none has been taken */
     frame_buffer id;           /* of a request, if the call starts or waits for one; `recv` is then its result */
     struct request *request;   /* that the call starts or waits for (ops/request.h); or NULL */
     const call_facts *started; /* of a wait: the facts of the call that started the request; or NULL */
@@ -122,6 +131,13 @@ static inline int frame_has_rows(const frame *f) {
     return f->facts.row->counts == GATHERED_ROWS || f->facts.row->counts == SCATTERED_ROWS ||
            f->facts.row->counts == EXCHANGED_ROWS;
 }
+
+/* Reads the windows of a call whose buffers have been read, and makes the buffers those of the boxes. Returns 0 or
+ * REFUSED. Called by frame_read. */
+int frame_windows_read(frame *f);
+
+/* Sets the arrays of the windows in a later run, and leaves the buffers those of the boxes. */
+void frame_windows_read_again(frame *f);
 
 /* Return the GPU in whose memory XLA's buffers lie, and the one in whose memory the operation finds the call's arrays;
  * NULL for the host, as functions of device.h take it. They differ where a route works on copies. */

@@ -40,6 +40,8 @@ void facts_fill(frame *f) {
     facts->received_type = f->recv.dtype;
     facts->sent = f->send.count;
     facts->received = f->recv.count;
+    facts->windows = (uint8_t)((f->sent_window.dims ? FACTS_SENDS_WINDOW : 0) |
+                               (f->received_window.dims ? FACTS_RECEIVES_WINDOW : 0));
     facts->items = is_message ? -1 : frame_items_common(f);
     if (is_message) {
         if (frame_has(f, ATTRIBUTE_DEST)) {

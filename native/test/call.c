@@ -147,6 +147,17 @@ void call_list_set(call *c, const char *name, const int64_t *items, size_t size)
         (ffi_array){.dtype = FFI_S64, .size = size, .data = (void *)(uintptr_t)items};
 }
 
+void call_list_insert(call *c, int attribute, const int64_t *items, size_t size) {
+    size_t rows;
+    const char *name = mpixla_attribute_table(&rows)[attribute];
+    int i = 0;
+    while (i < c->frame.attrs.size && strcmp(c->attributes.names[i].ptr, name) < 0) i++;
+    call_attribute_insert(c, i, name, 0);
+    c->attributes.types[i] = FFI_ATTRIBUTE_ARRAY;
+    c->attributes.value_pointers[i] = &c->attributes.arrays[attribute];
+    c->attributes.arrays[attribute] = (ffi_array){.dtype = FFI_S64, .size = size, .data = (void *)(uintptr_t)items};
+}
+
 void call_shift_set(call *c, const char *name, int64_t direction, int64_t disp) {
     int i = attribute_find(c, name), attribute = strcmp(name, "dest") == 0 ? ATTRIBUTE_DEST : ATTRIBUTE_SOURCE;
     c->attributes.types[i] = FFI_ATTRIBUTE_ARRAY;
@@ -263,9 +274,9 @@ void call_make(call *c, const char *op, int64_t comm, int64_t root) {
     int size = entry ? entry->size : 1, on_root = entry ? entry->rank == root : root == 0;
     for (int i = 0; i < ATTRIBUTES; i++)
         if (1 << i & (AXES | COUNTS | FILL | LEAVES | RECVCOUNTS | SENDCOUNTS | SENDOFFSETS | WIDTH) &
-            shape->attributes)
+            shape->attributes & ~shape->optional)
             array_append(c, i, names[i], size);
-        else if (shape->attributes >> i & 1)
+        else if ((shape->attributes & ~shape->optional) >> i & 1)
             call_attribute_insert(c, (int)c->frame.attrs.size, names[i],
                                   i == ATTRIBUTE_COMM   ? comm
                                   : i == ATTRIBUTE_ROOT ? root

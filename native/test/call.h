@@ -78,6 +78,9 @@ void call_shift_set(call *c, const char *name, int64_t direction, int64_t disp);
 /* The attribute of this name is known only at run time: in an operand that the test inserts. */
 void call_put_off(call *c, const char *name);
 
+/* Puts an array attribute where it belongs; the items are not copied. */
+void call_list_insert(call *c, int attribute, const int64_t *items, size_t size);
+
 /* Changes the array attribute of this name; the items are not copied. */
 void call_list_set(call *c, const char *name, const int64_t *items, size_t size);
 /* Changes an attribute that is an array: the elements, of which there are `size`. */

@@ -208,6 +208,20 @@ static void says_whose_neighbours(void) {
     CHECK_INT(mpixla_trace_end(), 0);
 }
 
+static void says_which_windows(void) {
+    static const int64_t begin[] = {1}, size[] = {2};
+    CHECK_INT(start(1 << 20), 0);
+    CHECK_STR(run("send", FIXTURE_RANK0, 0), "");
+    CHECK_INT(last_call().windows, 0);
+    call_make(&c, "send", FIXTURE_RANK0, 0);
+    call_list_insert(&c, ATTRIBUTE_SENDBEGIN, begin, 1);
+    call_list_insert(&c, ATTRIBUTE_SENDSIZE, size, 1);
+    CHECK_STR(call_run(&c), "");
+    CHECK_INT(last_call().windows, 1);
+    CHECK_INT(last_call().sends, 8);
+    CHECK_INT(mpixla_trace_end(), 0);
+}
+
 static void says_who_waits_for_whom(void) {
     static const struct {
         const char *op;
@@ -381,6 +395,7 @@ int main(int argc, char **argv) {
     fixture_start(argc, argv);
     writes_a_call_when_it_starts_and_when_it_ends();
     says_whose_neighbours();
+    says_which_windows();
     says_who_waits_for_whom();
     says_who_waits_to_compare();
     says_which_request();

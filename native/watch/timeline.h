@@ -59,7 +59,8 @@ typedef struct timeline_call {
     uint8_t category, meeting, is_reverse;
     uint8_t neighbours; /* the kind of its list of sources; 0: it is no call between neighbours */
     _Atomic uint8_t state;
-    uint8_t zeros[3]; /* padding with a name: unnamed bytes would be written uninitialized */
+    uint8_t windows;  /* bits: 1: it sends a box of an array, 2: it receives one in place */
+    uint8_t zeros[2]; /* padding with a name: unnamed bytes would be written uninitialized */
 } timeline_call;
 
 /* A communicator: its number in this process, and the rank of this process in it. */

@@ -174,7 +174,8 @@ static void trace_call_add(trace_call *c, const call_facts *f, const trace_reque
                        .site = trace_text_number(t, site_text(f->site)),
                        .category = trace_category(f),
                        .meeting = trace_wait_pattern(f, c->is_compared),
-                       .is_reverse = f->reverse};
+                       .is_reverse = f->reverse,
+                       .windows = f->windows};
     if (request) trace_request_fill(&e, request, t);
     if (e.category != TIMELINE_WAIT) {
         trace_peers_fill(&e, f);

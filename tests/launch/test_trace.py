@@ -410,6 +410,31 @@ def test_spawned_processes_have_timelines_of_their_own(job, tmp_path):
     assert f"timelines of their own: in {spawned}." in report(traces, status=1).stderr
 
 
+WINDOWS = """
+import jax, jax.numpy as jnp, mpixla
+from mpi4py import MPI
+other = 1 - MPI.COMM_WORLD.Get_rank()
+
+def swap(x):
+    x = x.at[0].set(mpixla.sendrecv(x[1], jnp.zeros(3), source=other, dest=other))
+    y = mpixla.sendrecv(x[0], jnp.zeros(3), source=other, dest=other)
+    return x, y.sum() + mpixla.sendrecv(y + 1, y, source=other, dest=other)
+
+jax.block_until_ready(jax.jit(swap)(jnp.ones((3, 3))))
+"""
+
+
+@pytest.mark.any_mpi
+def test_timelines_mark_windows(job, tmp_path):
+    job(2, WINDOWS, MPIXLA_TRACE="traces")
+    report(tmp_path / "traces")
+    events = json.loads((tmp_path / "traces/merged.json").read_text())["traceEvents"]
+    for rank in range(2):
+        found = [e["args"] for e in events if e["pid"] == rank and e["name"] == "sendrecv"]
+        assert [x.get("window") for x in found] == ["sent and received", "sent", None]
+        assert {x["sends"] for x in found} == {12}
+
+
 EVERYTHING = """
 import jax.numpy as jnp, mpixla
 from mpi4py import MPI

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import faulthandler
+import os
 import sys
 import time
 import traceback
@@ -10,6 +11,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import jax
 import numpy as np
@@ -23,7 +25,7 @@ from soak.report import watched, write
 from soak.watch import Watch
 
 WORLD = MPI.COMM_WORLD
-DRAWS = {"eager": 2, "jit": 6, "donated": 6, "mpixla.jit": 6, "in two parts": 2}
+DRAWS = {"eager": 2, "jit": 6, "donated": 6, "mpixla.jit": 6, "without windows": 2, "in two parts": 2}
 LOOK = 2 * SHARED_BY  # programs between two looks at what may not grow
 
 # JAX says of what cannot be donated; it is not wanted, only possible.
@@ -127,6 +129,9 @@ class Driver:
         else:
             yield "jit", jax.jit(function)
         yield "mpixla.jit", space["mpixla"].jit(function)
+        if ".at[" in program.text:
+            with mock.patch.dict(os.environ, MPIXLA_WINDOWS="0"):
+                yield "without windows", jax.jit(lambda *x: function(*x))
         if program.number % 3 == 0 and program.halves:
             exec(compile(program.halves, "halves.py", "exec"), space)
             first, second = jax.jit(space["first"]), jax.jit(space["second"])

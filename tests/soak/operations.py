@@ -503,6 +503,108 @@ def sendrecv(scope: Scope) -> None:
     scope.call(op, comm, [[n] for n in pair], arguments, comm.model(_arrived(source)), only_start=starts)
 
 
+Index = tuple[int | slice, ...]
+
+
+def _box(scope: Scope, shape: tuple[int, ...]) -> Index:
+    """A number or a slice for each axis."""
+    core, index = scope.core, []
+    for n in shape:
+        first = int(core.rng.integers(n))
+        last = int(core.rng.integers(first + 1, n + 1))
+        index.append(first if core.chance(0.5) else slice(0, n) if core.chance(0.4) else slice(first, last))
+    return tuple(index)
+
+
+def _boxes(scope: Scope, shape: tuple[int, ...]) -> tuple[Index, Index]:
+    """A box to send, and one to receive it, which may be longer where no cotangent has to go back."""
+    like = np.empty(shape)
+    to = _box(scope, shape)
+    for _ in range(20):
+        box = _box(scope, shape)
+        longer = like[to].size - like[box].size
+        if longer == 0 or (longer > 0 and scope.core.derivative != "reverse" and scope.core.chance(0.2)):
+            return box, to
+    return to, to
+
+
+def _as_slices(index: Index) -> Index:
+    return tuple(i if isinstance(i, slice) else slice(i, i + 1) for i in index)
+
+
+def _index_text(index: Index) -> str:
+    return ", ".join(f"{i.start}:{i.stop}" if isinstance(i, slice) else str(i) for i in index)
+
+
+def windows(scope: Scope) -> None:
+    """Boxes of an array that are exchanged, and put into it: one after the other, or all at once, in either order."""
+    core, comm = scope.core, scope.comm()
+    shape = core.choose([(4,), (3, 4), (2, 3, 3), (2, 2, 3, 2)])
+    x = scope.pick()
+    if x is None:
+        return
+    x = scope.fitted(x, [shape] * core.size)
+    made, in_turn, at_run_time = core.fresh("v"), core.chance(0.5), not core.derivative and core.chance(0.2)
+    lines, moves = [f"{made} = {x}"], []
+    updates = []
+    for _ in range(core.rng.integers(1, 4)):
+        box, to = _boxes(scope, shape)
+        if at_run_time:
+            box, to = _as_slices(box), _as_slices(to)
+        source_text, dest_text, source = _ring_or_line(scope, comm)
+        sendtag, _, _ = _tags(scope)
+        constant = core.chance(0.5)
+        received = core.fresh("v")
+        there = f"{made}[{_index_text(to)}]"
+        template = f"jnp.full_like({there}, 1)" if constant else there
+        sent = f"{made}[{_index_text(box)}]"
+        if at_run_time:
+            first = ", ".join(f"jnp.where({x}.ravel()[0] == 1, {i.start}, {i.start})" for i in box)
+            size = tuple(i.stop - i.start for i in box)
+            sent = f"jax.lax.dynamic_slice({made}, [{first}], {size})"
+        lines.append(
+            f"{received} = mpixla.sendrecv({sent}, {template}, {source_text}, {dest_text}, "
+            f"sendtag={sendtag}, recvtag={sendtag}{comm.argument})"
+        )
+        updates.append(f"{made} = {made}.at[{_index_text(to)}].set({received})")
+        if in_turn:
+            lines.append(updates[-1])
+        moves.append((box, to, constant, _arrived(source)))
+        core.ops["sendrecv"] += 1
+    core.types[scope.dtype(x).name] += 1
+    order = core.rng.permutation(len(moves)).tolist()
+    if not in_turn:
+        lines += [updates[i] for i in order]
+
+    def one(arrays: Arrays, move: tuple[Any, ...], rank: int, w: int) -> np.ndarray:
+        box, to, constant, arrived = move
+        templates = [np.ones_like(a[to]) if constant else a[to].copy() for a in arrays]
+        return arrived([[a[box], t] for a, t in zip(arrays, templates, strict=True)], rank, w)[0]
+
+    def exchanged(inputs: list[list[np.ndarray]], world: list[int]) -> Arrays:
+        arrays = [np.array(own[0]) for own in inputs]
+        received = []
+        for i, move in enumerate(moves):
+            received.append([one(arrays, move, rank, w) for rank, w in enumerate(world)])
+            if in_turn:
+                for a, new in zip(arrays, received[i], strict=True):
+                    a[move[1]] = new
+        for i in [] if in_turn else order:
+            for a, new in zip(arrays, received[i], strict=True):
+                a[moves[i][1]] = new
+        return arrays
+
+    def model(operands: list[Arrays]) -> list[Arrays]:
+        result: list[Any] = [None] * core.size
+        for group in comm.groups:
+            own = [[operands[0][w]] for w in group]
+            for w, a in zip(group, exchanged(own, list(group)), strict=True):
+                result[w] = a
+        return [result]
+
+    scope.add(Step(lines, [([x], [made])], model), grown=x in scope.grown)
+
+
 def exchange(scope: Scope) -> None:
     """An irecv and an isend, each with a request of its own."""
     comm = scope.comm()
@@ -646,6 +748,7 @@ OPERATIONS: list[tuple[float, Callable[[Scope], None]]] = [
     (2, neighbors),
     (1.5, halo),
     (1.5, sendrecv),
+    (1.5, windows),
     (1, exchange),
     (1.5, messages),
     (0.4, barrier),

@@ -39,6 +39,7 @@ OPTIMIZED = (
     "test_in_place.py",
     "test_order.py",
     "test_requests.py",
+    "test_windows.py",
 )
 
 

@@ -327,8 +327,14 @@ static void shift_make(const fuzz_frame *f, fuzz_attribute *a, fuzz_bytes *b) {
 static void add_attributes(fuzz_frame *f, const fuzz_world *w, fuzz_bytes *b) {
     size_t count;
     const char *const *names = mpixla_attribute_table(&count);
+    const uint32_t windows = w->on_device ? 0
+                                          : (fuzz_rarely(b, 3) ? SEND_WINDOW : 0) |
+                                                (fuzz_rarely(b, 3) ? RECV_WINDOW & ~FILL : 0) |
+                                                (fuzz_rarely(b, 3) ? RECV_WINDOW : 0);
     for (int i = 0; i < ATTRIBUTES; i++) {
-        if (i == ATTRIBUTE_SITE) {
+        if (f->row->shape.optional >> i & 1U) {
+            if (windows >> i & 1U) add_attribute(f, names[i], FFI_ATTRIBUTE_ARRAY)->size = i == ATTRIBUTE_FILL ? 2 : 0;
+        } else if (i == ATTRIBUTE_SITE) {
             if (has(f->row, SITE)) add_site(f, b);
         } else if (i == ATTRIBUTE_PACKED) {
             if (has(f->row, PACKED) && fuzz_rarely(b, 4)) add_attribute(f, "packed", FFI_ATTRIBUTE_SCALAR)->value = 3;
@@ -364,7 +370,7 @@ static void put_off(fuzz_frame *f, fuzz_bytes *b) {
     const char *const *names = mpixla_attribute_table(&count);
     int puts_off_rows = 0;
     for (int i = 0; i < ATTRIBUTES; i++) {
-        fuzz_attribute *a = attribute_find(f, names[i]);
+        fuzz_attribute *a = f->row->shape.optional >> i & 1U ? NULL : attribute_find(f, names[i]);
         int is_rows = (int)(rows_ >> i & 1U);
         if (!a || !((each | rows_) >> i & 1U) || (!is_rows && a->type == FFI_ATTRIBUTE_ARRAY)) continue;
         if (!(is_rows && has(f->row, BACK)) && fuzz_rarely(b, 2)) continue;
@@ -389,6 +395,18 @@ static const fuzz_request *request_choose(const fuzz_frame *f, const fuzz_world 
     return NULL;
 }
 
+/* A box of the array. */
+static void window_choose(fuzz_frame *f, fuzz_bytes *b, const char *begin, const char *size, const shape *array) {
+    fuzz_attribute *from = attribute_find(f, begin), *of = attribute_find(f, size);
+    if (!from) return;
+    from->size = of->size = array->rank;
+    for (int i = 0; i < array->rank; i++) {
+        from->elements[i] = fuzz_below(b, (int)array->dims[i] + 1);
+        of->elements[i] = fuzz_below(b, (int)(array->dims[i] - from->elements[i]) + 1);
+    }
+    if (array->rank == 0 && attribute_find(f, "fill")) attribute_find(f, "fill")->size = 0;
+}
+
 static void shapes_of_plain(fuzz_frame *f, const fuzz_world *w, fuzz_bytes *b) {
     const frame_shape *s = &f->row->shape;
     shape one = shape_any(b), more = shape_of(f->comm->size, one), send = one, recv = one;
@@ -408,6 +426,10 @@ static void shapes_of_plain(fuzz_frame *f, const fuzz_world *w, fuzz_bytes *b) {
         recv_dtype = dtypes[fuzz_below(b, DTYPES)].number;
     }
     place_buffers(f, send, recv, recv, f->dtype, recv_dtype);
+    window_choose(f, b, "sendbegin", "sendsize", &send);
+    window_choose(f, b, "recvbegin", "recvsize", &recv);
+    if (attribute_find(f, "recvbegin") && recv.rank > 0 && !fuzz_rarely(b, 4))
+        f->sides[FUZZ_RESULTS].given[0].same_as = f->sides[FUZZ_OPERANDS].count;
     if (s->request == MPIXLA_STARTS && (has(f->row, SOURCE) || !has(f->row, DEST))) gives(f, recv_dtype, recv);
     fuzz_attribute *status = attribute_find(f, "status");
     if (status && status->value == MPIXLA_STATUS_RESULT) {
@@ -692,7 +714,7 @@ static int64_t bytes_of(const fuzz_buffer *g) {
 static int copies_nothing(const fuzz_frame *f, const fuzz_world *w) {
     const frame_shape *s = &f->row->shape;
     return s->mpi_name && s->request == MPIXLA_COMPLETES && s->counts != MANY && s->template_ == NOWHERE &&
-           !has(f->row, BACK) && !has(f->row, DEST) && f->number_count == 0 && !w->on_device;
+           !has(f->row, BACK) && !has(f->row, DEST) && !f->row->shape.optional && f->number_count == 0 && !w->on_device;
 }
 
 static void memory_get(fuzz_frame *f, const fuzz_world *w, int side, int i) {

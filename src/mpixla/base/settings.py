@@ -6,6 +6,7 @@ from contextlib import suppress
 OFF, ON = ("0", "false", "off", "no", "n"), ("1", "true", "on", "yes", "y")
 
 CHECK, TIMEOUT, TRACE = "MPIXLA_CHECK", "MPIXLA_TIMEOUT", "MPIXLA_TRACE"
+WINDOWS = "MPIXLA_WINDOWS"
 
 # Variables that mpixla no longer reads, and the alternative to each.
 _REMOVED = {

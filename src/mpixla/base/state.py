@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType, TracebackType
+from typing import Any
 
 
 @dataclass(slots=True)
@@ -14,6 +15,10 @@ class State:
     compares_all: bool = False  # True if ranks compare all calls, with their shapes and leaves
 
     is_forked: bool = False  # True in a process that was forked from one that runs MPI (checks/exit.py)
+
+    windows: Callable[[Any], Any] | None = (
+        None  # rewrites a program for the host before it is lowered (core/windows.py)
+    )
 
     # Of the hooks of these names (patches/).
     sealing: bool = False  # True if JAX makes sealed programs of its own

@@ -125,7 +125,8 @@ def _lower_side(row: native.Op, ctx: Any, *operands: Any, on_root: bool, **param
     gives = _is_here(row.recv, on_root)
     # A program's own argument is not overwritten: XLA would copy it first, and MPI needs only to read it.
     in_place = row.in_place and gives and not _is_argument(operands[0])
-    results = _call_handler(row, ctx, operands, [0] if in_place else passed, gives, params, in_place=in_place)
+    aliases = {0: 0} if in_place else {}
+    results = call_handler(row, ctx, operands, [0] if in_place else passed, gives, params, aliases)
     return results if gives else operands[: len(ctx.avals_out)]
 
 
@@ -143,20 +144,23 @@ def lower_in_place(row: native.Op, ctx: Any, *operands: Any, **params: Any) -> S
 
     XLA copies an operand first if the program still needs it.
     """
-    return _call_handler(row, ctx, operands, range(len(operands)), True, params, in_place=True)
+    places = range(len(operands))
+    return call_handler(row, ctx, operands, places, True, params, dict(zip(places, places, strict=True)))
 
 
-def _call_handler(
+def call_handler(
     row: native.Op,
     ctx: Any,
     operands: Sequence[Any],
     passed: Sequence[int],
     gives: bool,
     params: dict[str, Any],
-    *,
-    in_place: bool = False,
+    aliases: dict[int, int],
 ) -> Sequence[Any]:
-    """Emit the custom call of a row with these operands, in program order, and return the handler's results."""
+    """Emit the custom call of a row with these operands, in program order, and return the handler's results.
+
+    ``aliases``: for each of the passed operands whose memory a result has, the place of that result.
+    """
     try:
         token_in = ctx.tokens_in.get(ordered)
     except KeyError:
@@ -172,19 +176,19 @@ def _call_handler(
         avals_out=[*(ctx.avals_out if gives else []), token_aval()],
     )
     added = {native.SITE: sites.of_lowering(ctx), **sites.packed_of_lowering(ctx)}
-    scalars, arrays = attributes_of([*row.parameters, *added], {**params, **added})
-    aliases = {i: i for i in passed} if in_place else None
+    attributes = {**params, **added}
+    scalars, arrays = attributes_of([x for x in row.attributes if x in attributes or x not in row.optional], attributes)
     rule = jax.ffi.ffi_lowering(
         row.target,
         has_side_effect=True,
-        operand_output_aliases=aliases,
+        operand_output_aliases=aliases or None,
         backend_config=arrays,
         # XLA copies the operand of a call that has both fixed layouts and an alias.
-        skip_ffi_layout_processing=in_place,
+        skip_ffi_layout_processing=bool(aliases),
     )
-    buffers = [(row_major(ctx, ctx.avals_in[i], operands[i]) if in_place else operands[i]) for i in passed]
+    buffers = [(row_major(ctx, ctx.avals_in[i], operands[i]) if aliases else operands[i]) for i in passed]
     *results, token = rule(inner, *buffers, token_in, **scalars)
-    if in_place:
+    if aliases:
         results = [row_major(ctx, aval, result) for aval, result in zip(ctx.avals_out, results, strict=True)]
     ctx.set_tokens_out(mlir.TokenSet({**dict(ctx.tokens_in.items()), ordered: token}))
     return results
@@ -206,11 +210,9 @@ def row_major(ctx: Any, aval: ShapedArray, value: Any) -> Any:
     """Return a value in row-major layout, which handlers read and write, for calls without fixed layouts."""
     if aval.ndim < 2:
         return value  # there is one layout
-    from jax.experimental.layout import Layout, with_layout_constraint  # takes a while to import
-
-    layout = Layout(tuple(range(aval.ndim)))
-    fun = mlir.lower_fun(lambda x: with_layout_constraint(x, layout), multiple_results=False)
-    (result,) = fun(ctx.replace(avals_in=[aval], avals_out=[aval]), value)
+    # As with_layout_constraint is lowered. XLA ignores the operand's layout.
+    rule = jax.ffi.ffi_lowering(LAYOUT_TARGET, operand_layouts=[tuple(range(aval.ndim))], api_version=1)
+    (result,) = rule(ctx.replace(avals_in=[aval], avals_out=[aval]), value)
     return result
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from jax.core import ShapedArray
 from jax.interpreters import mlir
 
+from ..base.state import state
 from ..checks import sites
 from ..jaxprs.effect import ordered
 from ..jaxprs.rewrite import changed, evaluate
@@ -54,7 +55,14 @@ def _lower_inline(ctx: Any, jaxpr: Any, *operands: Any) -> Sequence[Any]:
     return results
 
 
+def _is_for_host(ctx: Any) -> bool:
+    """Return True if a program is lowered for the host only."""
+    return tuple(ctx.platforms or ctx.module_context.platforms) == ("cpu",)
+
+
 def _lower(ctx: Any, *operands: Any, jaxpr: Any, is_eager: bool) -> Sequence[Any]:
+    if state.windows is not None and not is_eager and _is_for_host(ctx):
+        jaxpr = state.windows(jaxpr)
     inner = ctx.replace(
         avals_out=jaxpr.out_avals,
         tokens_in=mlir.TokenSet({**dict(ctx.tokens_in.items()), **dict(mlir.TokenSet.create([ordered]).items())}),

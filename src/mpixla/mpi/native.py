@@ -104,6 +104,7 @@ class Op(NamedTuple):
     attributes: tuple[str, ...]
     in_place: bool
     request: int  # mpixla_request: its effect on a request
+    optional: tuple[str, ...]  # attributes that a program may leave out
 
     @property
     def target(self) -> str:
@@ -112,8 +113,8 @@ class Op(NamedTuple):
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The attributes that are parameters of the primitive: all but the ones from lowering."""
-        return tuple(name for name in self.attributes if name not in (PACKED, SITE))
+        """The attributes that are parameters of the primitive: those that each call has."""
+        return tuple(name for name in self.attributes if name not in self.optional)
 
 
 ABI_VERSION = 1  # MPIXLA_ABI_VERSION of the mpixla.h that this module is written for
@@ -305,8 +306,11 @@ _all_ops = [
     row._replace(
         attributes=tuple(name for i, name in enumerate(_attributes) if row.attributes >> i & 1),
         in_place=bool(row.in_place),
+        optional=tuple(name for i, name in enumerate(_attributes) if row.optional >> i & 1),
     )
-    for row in _table(lib.mpixla_op_table, Op, _text, _text, _code, _code, *[c_int] * 3, c_uint32, c_int, c_int)
+    for row in _table(
+        lib.mpixla_op_table, Op, _text, _text, _code, _code, *[c_int] * 3, c_uint32, c_int, c_int, c_uint32
+    )
 ]
 ops = {op.name: op for op in _all_ops if not op.request}
 # Operations that start requests, or wait for them.

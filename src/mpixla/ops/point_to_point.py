@@ -13,6 +13,7 @@ from ..core.primitive import as_array, compose, make
 from ..core.rank import rank_at
 from ..core.tree import Tree, moves
 from ..core.values import has_values, joined, split
+from ..core.windows import use_windows
 from ..jaxprs.spmd import Primitive
 from ..mpi import native
 from ..mpi.comm import NO_STATUS, STATUS_BYTES, STATUS_RESULT, Comm, Shift, Status, comm_of, status_of
@@ -285,3 +286,7 @@ def sendrecv(
     c = comm_of(comm)
     message, values = split(as_message("sendrecv", c, dest=dest, sendtag=sendtag, source=source, recvtag=recvtag))
     return sendrecv_p.bind(sendbuf, recvbuf, *values, comm=c, status=status_of(status), **message)[0]
+
+
+for _primitive in (recv_p, send_p, sendrecv_p):
+    use_windows(_primitive)

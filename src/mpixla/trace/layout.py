@@ -31,6 +31,7 @@ ANY, NOBODY, NONE = -1, -2, -3  # in place of a rank or a tag
 CATEGORIES = ("collective", "message", "start", "wait")
 MEETINGS = ("each for all", "each for root", "root for all", "each for those before", "each for neighbours")
 OPEN, OVER, FAILED = range(3)
+WINDOWS = ("", "sent", "received", "sent and received")
 
 BYTES = 128
 TEXTS = ("op", "mpi", "site", "dtype", "reduction", "waits_for", "started_at", "transport")
@@ -45,7 +46,7 @@ CALL = _record(
     *((name, "i8") for name in ("sequence", "sends", "receives", "items", "began", "took", "gpu")),
     *((name, "i4") for name in ("thread", "root", "to", "sendtag", "from", "recvtag", "request", "generation")),
     *((name, "u2") for name in TEXTS),
-    *((name, "u1") for name in ("category", "meeting", "is_reverse", "neighbours", "state")),
+    *((name, "u1") for name in ("category", "meeting", "is_reverse", "neighbours", "state", "windows")),
 )
 COMMUNICATOR = _record(("in_process", "i8"), ("rank", "i4"), ("size", "i4"), ("name", "S64"))
 PART = _record(("used", "u4"), ("bytes", "V116"))

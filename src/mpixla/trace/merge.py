@@ -31,6 +31,7 @@ def _arguments(call: Call) -> Event:
         "number": call.comm.number,
         "gpu": call.gpu / 1000 if call.transport else None,
         "reverse": 1 if call.is_reverse else None,
+        "window": call.windows,
         "waiting": call.waiting / 1000,
         "moving": call.moving / 1000,
         "has_no_end": None if call.is_over else 1,

@@ -49,6 +49,7 @@ class Call:
     meeting: str  # the dependences between the ranks of a collective call
     sequence: int | None  # the number of a collective call on its communicator
     is_reverse: bool  # ranks count from the last one
+    windows: str  # "sent", "received" or both: messages that are boxes of arrays, read or written where they lie
     root: int | None
     to: int | None
     sendtag: int | None  # for a call that sends a message, also to MPI.PROC_NULL
@@ -207,6 +208,7 @@ def _call(rank: int, r: dict[str, Any], comms: dict[int, Comm], texts: dict[int,
         category=layout.CATEGORIES[r["category"]],
         meeting=layout.MEETINGS[r["meeting"]],
         is_reverse=bool(r["is_reverse"]),
+        windows=layout.WINDOWS[r["windows"]],
         sendtag=None if to == layout.NONE else r["sendtag"],
         source=source if source >= layout.ANY else None,
         recvtag=None if source == layout.NONE else r["recvtag"],

@@ -1,0 +1,411 @@
+"""Windows: messages that are boxes of arrays, read where they lie and written where they belong.
+
+Programs take a slice, send it, and put the message that comes into an array (``x.at[0].set(received)``). For each of
+these XLA has a small kernel, and a copy. So, when a program is sealed, such a slice becomes a part of the call that
+sends it, and such an update a part of the call that receives it: the handler takes the whole array, and the box. The
+calls stay the same, and in the same order; so the other ranks need not do likewise.
+
+A window must never cost anything. A box is sent as a window only from an array that is in memory anyway, and stays
+there: an argument, the result of a call or a loop, or an array that something behind the message uses as a whole. A
+message is received in place only if nothing needs the array as it was, and the array is kept afterwards
+(``Graph.kept``). All other slices and updates stay as they are.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import ShapedArray
+from jax.interpreters import mlir
+
+from ..base import settings
+from ..base.state import state
+from ..jaxprs.boxes import LOOPS, Box, Graph, has_same_items, is_view, writes_box, written_value
+from ..jaxprs.effect import ordered
+from ..jaxprs.rewrite import changed, map_jaxprs
+from ..jaxprs.spmd import Primitive
+from ..mpi import native
+from .primitive import call_handler
+from .values import OPERAND, has_values
+
+_FILL_BYTES = 16  # of the attribute "fill"
+_USERS = 256  # equations that use one array: of more the arrays of a message are not looked at, which would take long
+
+# For each primitive of a message the primitive of the same message with windows. Its operands are the arrays, the
+# numbers at run time if it has any, and the indices of boxes that are known at run time only: None in its parameters.
+_windowed: dict[Any, Primitive] = {}
+_BEGINS = ("recvbegin", "sendbegin")
+
+
+class _Operands(NamedTuple):
+    arrays: list[Any]
+    numbers: list[Any]  # at run time: none, or one operand
+    begins: list[Any]  # of both boxes
+
+
+def _split(operands: Sequence[Any], params: dict[str, Any]) -> _Operands:
+    begins = sum(i is None for name in _BEGINS for i in params.get(name, ()))
+    arrays = len(operands) - begins - has_values(params)
+    return _Operands(
+        [*operands[:arrays]], [*operands[arrays : len(operands) - begins]], [*operands[arrays + has_values(params) :]]
+    )
+
+
+def _types(*operands: ShapedArray, **params: Any) -> tuple[list[ShapedArray], set[Any]]:
+    status = [ShapedArray((params["status_bytes"],), np.dtype(np.uint8))] if params["status_bytes"] else []
+    return [*(_split(operands, params).arrays[-1:] if params["receives"] else []), *status], {ordered}
+
+
+def _join_numbers(params: dict[str, Any], numbers: Any, begins: Sequence[Any]) -> Any:
+    """Return all numbers at run time as one array, in the order of the attributes' names (values.py)."""
+    parts, used, next_begin = [], 0, iter(begins)
+    for name in sorted(params):
+        if name in _BEGINS and None in params[name]:
+            parts += [jnp.ravel(next(next_begin) if i is None else i) for i in params[name]]
+        elif params[name] == OPERAND:
+            parts.append(numbers[0][used : used + 1])
+            used += 1
+    return jnp.concatenate(parts)
+
+
+def _lower(row: native.Op, ctx: Any, *operands: Any, receives: bool, status_bytes: int, **params: Any) -> Sequence[Any]:
+    given, types = _split(operands, params), _split(ctx.avals_in, params)
+    passed, avals = [*given.arrays, *given.numbers], [*types.arrays, *types.numbers]
+    if given.begins:
+
+        def join(*xs: Any) -> Any:
+            split = _split(xs, params)
+            return _join_numbers(params, split.numbers, split.begins)
+
+        joined = jax.eval_shape(join, *ctx.avals_in)
+        aval = ShapedArray(joined.shape, joined.dtype)
+        numbers = mlir.lower_fun(join, multiple_results=False)(ctx.replace(avals_out=[aval]), *operands)
+        passed, avals = [*given.arrays, *numbers], [*types.arrays, aval]
+        params |= {name: OPERAND for name in _BEGINS if None in params.get(name, ())}
+    inner = ctx.replace(avals_in=avals)
+    aliases = {len(given.arrays) - 1: 0} if "recvsize" in params else {}
+    results = call_handler(row, inner, passed, range(len(passed)), receives, params, aliases)
+    ctx.set_tokens_out(inner.tokens_out)
+    return results
+
+
+def use_windows(primitive: Primitive) -> None:
+    """Have programs that are sealed use windows for the messages of a primitive, whose name is that of its row."""
+    row, windowed = native.ops[primitive.name], Primitive(primitive.name)
+    windowed.def_effectful_abstract_eval(_types)
+    mlir.register_lowering(windowed, lambda ctx, *xs, **params: _lower(row, ctx, *xs, **params), cacheable=False)
+    _windowed[primitive] = windowed
+
+
+class _Target(NamedTuple):
+    """An array into which a message is received."""
+
+    box: Box
+    fill: Any  # the value of items that do not come, or None: they stay as they are
+    result: Any  # the array with the message
+    dropped: list[int]  # places of equations that the call replaces
+    moved: list[int]  # places of updates that come behind the call instead of before it, in their order
+    hoisted: list[int]  # places of equations that come before it instead of behind it: indices known at run time
+
+
+class _Source(NamedTuple):
+    """An array from which a message is sent."""
+
+    array: Any
+    box: Box
+
+
+class _Body:
+    """A jaxpr whose messages become messages with windows."""
+
+    def __init__(self, eqns: Sequence[Any], results: Sequence[Any], in_memory: set[Any], is_free: set[Any]) -> None:
+        """Read a jaxpr's equations and results.
+
+        ``in_memory``: the arguments and constants that are in memory as a whole; ``is_free``: the arguments that
+        nothing but this jaxpr needs.
+        """
+        self._graph = Graph(eqns, results)
+        self._in_memory = in_memory
+        self._is_free = is_free
+        # The versions of an array, for each that a message was received into: the next one, and that before, with the
+        # box in which they differ.
+        self._after: dict[Any, Box] = {}
+        self._before: dict[Any, Box] = {}
+
+    def rewritten(self) -> list[Any] | None:
+        """Return the equations with windows; None if there are none."""
+        calls = [i for i, eqn in enumerate(self._graph.eqns) if eqn.primitive in _windowed]
+        uses = [self._use_windows(i, self._graph.eqns[i]) for i in calls]
+        return self._graph.remaining() if any(uses) else None
+
+    def _use_windows(self, place: int, eqn: Any) -> bool:
+        """Replace a call by one with windows; return False if it has none."""
+        sends, receives = eqn.primitive.name != "recv", eqn.primitive.name != "send"
+        target = self._find_target(place, eqn, eqn.invars[sends]) if receives else None
+        source = self._find_source(place, eqn.invars[0], target) if sends else None
+        if target is None and source is None:
+            return False
+        params, begins = dict(eqn.params), []
+        arrays, values = list(eqn.invars[: sends + receives]), list(eqn.invars[sends + receives :])
+        if target:
+            arrays[sends:] = [target.box.array]
+            begins += _add_box(params, "recv", target.box)
+            if target.fill is not None:
+                params["fill"] = _fill_of(target.fill)
+        if source:
+            arrays[:1] = [] if target and source.array is target.box.array else [source.array]
+            begins += _add_box(params, "send", source.box)
+        results = list(eqn.outvars)
+        params["receives"] = receives
+        params["status_bytes"] = results[1].aval.size if len(results) > 1 else 0
+        new = eqn.replace(primitive=_windowed[eqn.primitive], invars=[*arrays, *values, *begins], params=params)
+        if target:
+            self._receive_in_place(place, new, target)
+        else:
+            self._graph.replace(place, new)
+        return True
+
+    # Receiving
+
+    def _find_target(self, place: int, eqn: Any, template: Any) -> _Target | None:
+        graph, received, dropped = self._graph, eqn.outvars[0], []
+        at = graph.only_user(received)
+        while at is not None and is_view(graph.eqns[at]):
+            dropped.append(at)
+            received = graph.eqns[at].outvars[0]
+            at = graph.only_user(received)
+        if at is None or not writes_box(graph.eqns[at]):
+            return None
+        update = graph.eqns[at]
+        box, result = graph.written_box(update), update.outvars[0]
+        if box is None or written_value(update) is not received or sum(x is received for x in update.invars) != 1:
+            return None
+        if not has_same_items(box.size, received.aval.shape) or result not in graph.kept:
+            return None
+        hoisted: list[int] = []
+        for i in box.begin:
+            more = [] if type(i) is int else graph.scalars_behind(i, place)
+            if more is None:
+                return None
+            hoisted += [i for i in more if i not in hoisted]
+        # Updates of other boxes that come before it may come behind it.
+        user = at
+        moved: list[int] = []
+        while graph.place(box.array) > place:
+            user = int(graph.place(box.array))  # arrays are not hoisted
+            other = graph.written_box(graph.eqns[user])
+            if other is None or graph.only_user(box.array) is None or not other.is_apart_from(box):
+                return None
+            moved.insert(0, user)
+            box = box._replace(array=other.array)
+        if not self._is_free_behind(place, user, eqn, box):
+            return None
+        fill = graph.value_of(template)
+        if fill is None:
+            kept = graph.box_of(template)
+            if kept is None or not kept.is_same_as(box) or not self._is_unchanged(kept, box.array):
+                return None
+        return _Target(box, fill, result, [*dropped, at], moved, hoisted)
+
+    def _is_free_behind(self, place: int, update: int, call: Any, box: Box) -> bool:
+        """Return True if nothing behind a call needs an array as it was, but for boxes that the update leaves alone."""
+        graph, array = self._graph, box.array
+        if graph.place(array) < 0 and array not in self._is_free:
+            return False
+        if len(graph.users[array]) > _USERS or any(graph.view_of(atom) is array for atom in call.invars):
+            return False
+        for user in graph.users[array]:
+            if user == update:
+                continue
+            if user == graph.end:
+                return False
+            eqn = graph.eqns[user]
+            read = graph.read_box(eqn)
+            if user > place and (read is None or not read.is_apart_from(box)):
+                return False
+            if user < place and eqn.primitive not in _windowed.values():
+                for result in eqn.outvars:
+                    if not self._is_message_behind(place, result):
+                        return False
+        return True
+
+    def _is_message_behind(self, place: int, variable: Any) -> bool:
+        """Return True if all that needs a variable behind a place are messages."""
+        graph = self._graph
+        users = graph.users.get(variable, ())
+        if len(users) > _USERS or graph.end in users:
+            return False
+        for user in users:
+            eqn = graph.eqns[user]
+            if is_view(eqn):
+                if not self._is_message_behind(place, eqn.outvars[0]):
+                    return False
+            elif user > place and eqn.primitive not in _windowed:
+                return False
+        return True
+
+    def _is_unchanged(self, box: Box, array: Any) -> bool:
+        """Return True if ``array`` is a version of the box's array that has the same items in the box."""
+        while array is not box.array:
+            before = self._before.get(array)
+            if before is None or not before.is_apart_from(box):
+                return False
+            array = before.array
+        return True
+
+    def _receive_in_place(self, place: int, call: Any, target: _Target) -> None:
+        graph, old = self._graph, target.box.array
+        for at in target.dropped:
+            graph.replace(at, None)
+        graph.hoist(target.hoisted, place)
+        # The updates that come behind it now: each takes the result of what was behind it.
+        results = [*(graph.eqns[at].outvars[0] for at in target.moved), target.result]
+        for i, at in enumerate(target.moved):
+            eqn = graph.eqns[at]
+            graph.replace(at, eqn.replace(invars=[results[i], *eqn.invars[1:]], outvars=[results[i + 1]]))
+        new = results[0]
+        for user in [user for user in graph.users[old] if user > place]:
+            eqn = graph.eqns[user]
+            graph.replace(user, eqn.replace(invars=[new if atom is old else atom for atom in eqn.invars]))
+        graph.replace(place, call.replace(outvars=[new, *call.outvars[1:]]))
+        graph.kept.update((new, old))
+        self._after[old] = target.box._replace(array=new)
+        self._before[new] = target.box
+
+    # Sending
+
+    def _find_source(self, place: int, sent: Any, target: _Target | None) -> _Source | None:
+        box = self._graph.box_of(sent)
+        if box is None:
+            return None
+        if target and self._is_unchanged(box, target.box.array):
+            return _Source(target.box.array, box)
+        array = box.array
+        while (after := self._after.get(array)) and after.is_apart_from(box):
+            array = after.array
+        if after or (target and array is target.box.array) or not self._stays_in_memory(place, array):
+            return None
+        return _Source(array, box)
+
+    def _stays_in_memory(self, place: int, array: Any) -> bool:
+        """Return True if an array is in memory as a whole when a call runs, whether the call needs it or not."""
+        graph = self._graph
+        maker = graph.maker(array)
+        if maker is None:
+            is_there = array in self._in_memory
+        else:
+            is_there = maker.primitive in LOOPS or isinstance(maker.primitive, Primitive)
+        if len(graph.users[array]) > _USERS or not (is_there or array in graph.kept):
+            return False
+        whole = [user for user in graph.users[array] if user == graph.end or not graph.read_box(graph.eqns[user])]
+        before = [graph.eqns[user] for user in whole if user < place]
+        reads = [eqn for eqn in before if eqn.primitive in _windowed or eqn.primitive in _windowed.values()]
+        if len(whole) > len(before):  # something behind the call needs it, too
+            return all(eqn in reads or not _may_overwrite(eqn) for eqn in before)
+        return maker is None and is_there and len(reads) == len(before)
+
+
+def _may_overwrite(eqn: Any) -> bool:
+    """Return True if XLA may give a result of an equation the memory of an operand of the same type."""
+    return (
+        bool(eqn.effects)
+        or eqn.primitive in LOOPS
+        or eqn.primitive.name.startswith(("scatter", "dynamic_update_slice", "jit", "pjit"))
+    )
+
+
+def _add_box(params: dict[str, Any], which: str, box: Box) -> list[Any]:
+    """Add a box to the parameters of a call; return the indices that are operands."""
+    params[f"{which}begin"] = tuple(i if type(i) is int else None for i in box.begin)
+    params[f"{which}size"] = tuple(box.size)
+    return [i for i in box.begin if type(i) is not int]
+
+
+def _fill_of(value: Any) -> tuple[int, ...]:
+    """Return an item as numbers of 64 bits whose bytes begin with those of the item."""
+    return tuple(np.frombuffer(value.tobytes().ljust(_FILL_BYTES, b"\0"), np.int64).tolist())
+
+
+class _Windows:
+    """The use of windows in one program."""
+
+    def __init__(self) -> None:
+        # By jaxpr, and by what is known of its arguments: the result, and the jaxpr, which must live as long.
+        self._seen: dict[tuple[Any, ...], tuple[Any, Any]] = {}
+
+    def of(self, jaxpr: Any, in_memory: tuple[bool, ...], is_free: tuple[bool, ...]) -> Any:
+        """Return a jaxpr with windows; the same object if it has none."""
+        if ordered not in jaxpr.effects:
+            return jaxpr
+        key = id(jaxpr), in_memory, is_free
+        if key not in self._seen:
+            self._seen[key] = self._rewritten(jaxpr, in_memory, is_free), jaxpr
+        return self._seen[key][0]
+
+    def _rewritten(self, jaxpr: Any, in_memory: tuple[bool, ...], is_free: tuple[bool, ...]) -> Any:
+        inner = getattr(jaxpr, "jaxpr", jaxpr)
+        free = {v for v, yes in zip(inner.invars, is_free, strict=True) if yes}
+        eqns = self._with_inner_jaxprs(inner, {*inner.invars, *inner.constvars} - free)
+        if any(eqn.primitive in _windowed for eqn in eqns):
+            memory = {v for v, yes in zip(inner.invars, in_memory, strict=True) if yes}
+            eqns = _Body(eqns, inner.outvars, memory | {*inner.constvars}, free).rewritten() or eqns
+        same = len(eqns) == len(inner.eqns) and all(new is old for new, old in zip(eqns, inner.eqns, strict=True))
+        return jaxpr if same else changed(jaxpr, eqns=eqns)
+
+    def _with_inner_jaxprs(self, jaxpr: Any, bound: set[Any]) -> list[Any]:
+        """Return the equations, with windows in the jaxprs of each. ``bound``: variables that others need, too."""
+        eqns = list(jaxpr.eqns)
+        # The calls themselves have no jaxprs.
+        outer = [i for i, eqn in enumerate(eqns) if ordered in eqn.effects and not isinstance(eqn.primitive, Primitive)]
+        if not outer:
+            return eqns
+        last = {atom: i for i, eqn in enumerate(eqns) for atom in eqn.invars if not hasattr(atom, "val")}
+        last.update((atom, len(eqns)) for atom in jaxpr.outvars if not hasattr(atom, "val"))
+
+        def ends(i: int, atom: Any) -> bool:
+            """Return True if nothing needs an operand behind an equation."""
+            is_variable = not hasattr(atom, "val")
+            once = sum(x is atom for x in eqns[i].invars) == 1
+            return is_variable and once and atom not in bound and last[atom] == i
+
+        for i in outer:
+            eqns[i] = self._inside(eqns[i], [ends(i, atom) for atom in eqns[i].invars])
+        return eqns
+
+    def _inside(self, eqn: Any, ends: list[bool]) -> Any:
+        """Return an equation with windows in its jaxprs. ``ends``: operands that nothing needs behind it."""
+        params, is_loop = eqn.params, eqn.primitive in LOOPS
+        if eqn.primitive.name == "shard_map":
+            return eqn
+
+        def change(jaxpr: Any) -> Any:
+            n = len(getattr(jaxpr, "jaxpr", jaxpr).invars)
+            in_memory, is_free = (is_loop,) * n, tuple(ends)
+            if eqn.primitive is jax.lax.scan_p:
+                first, carried = params["num_consts"], params["num_carry"]
+                in_memory = tuple(i < first + carried for i in range(n))
+                is_free = tuple(i >= first for i in range(n))
+            elif eqn.primitive is jax.lax.while_p:
+                constants = params["body_nconsts"] if jaxpr is params["body_jaxpr"] else params["cond_nconsts"]
+                is_free = tuple(i >= constants and jaxpr is params["body_jaxpr"] for i in range(n))
+            elif eqn.primitive is jax.lax.cond_p:
+                is_free = is_free[1:]
+            if len(is_free) != n:
+                is_free = (False,) * n
+            return self.of(jaxpr, in_memory, is_free)
+
+        inside = map_jaxprs(change, params)
+        return eqn if inside is params else eqn.replace(params=inside)
+
+
+def rewrite(jaxpr: Any) -> Any:
+    """Return a closed jaxpr, a whole program for the host, with windows; unchanged if ``MPIXLA_WINDOWS=0``."""
+    if not settings.is_on(settings.WINDOWS, otherwise=True):
+        return jaxpr
+    all_of = (True,) * len(jaxpr.jaxpr.invars)
+    return _Windows().of(jaxpr, all_of, all_of)
+
+
+state.windows = rewrite
