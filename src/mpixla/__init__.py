@@ -130,10 +130,10 @@ comm_of(None)
 _exit.install()
 if _started.is_of_run():
     _satellites.own_process()
-_agreement.settle()
+_agreement.begin_agreed_parts()
 _patches.install()
 if (_report := _settings.removed_variables_report()) and _MPI.COMM_WORLD.Get_rank() == 0:
     _speaker.say(_report)
-_patches.notice()
+_patches.warn_of_newer_jax()
 if _settings.is_on("MPIXLA_DEBUG"):
     set_logging(True)

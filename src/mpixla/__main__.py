@@ -4,7 +4,7 @@ import shlex
 import sys
 
 from . import __version__
-from .base.command_line import RANKS, is_kind, seconds
+from .base.command_line import RANKS, is_kind, parse_seconds
 from .extend import Parser
 from .tools import bench, info, selftest
 
@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     test = commands.add_parser("test", help="tries an operation of each kind; ends with exit status 1 if one is wrong")
     test.add_argument(
         "--timeout",
-        type=seconds,
+        type=parse_seconds,
         default=selftest.TIMEOUT,
         metavar="SECONDS",
         help="give up when a check takes longer (default: %(default)g)",

@@ -9,7 +9,7 @@ from .core.rules import with_batch_at
 from .jaxprs.spmd import Primitive
 from .mpi import gpu
 from .mpi.abort import abort, exit_at_once
-from .mpi.arrival import limited, running
+from .mpi.arrival import limit_wait, run_timer
 from .mpi.comm import comm_of, own_comm
 from .mpi.command_line import Parser, print_and_exit, while_read
 from .mpi.hosts import has_several, host_of_each

@@ -72,7 +72,7 @@ def test_what_differs_is_said_for_each(job, what, said):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ("alike.file = -1", ", so the whole job is aborted."),  # there is no room for the file, or no lock
+        ("shared_message.file = -1", ", so the whole job is aborted."),  # there is no room for the file, or no lock
         ("time.sleep(1.5 * rank)", " (the same as above)."),
     ],
 )
@@ -81,7 +81,7 @@ def test_error_that_comes_late_or_cannot_be_settled_is_not_lost(job, change, say
         2,
         f"""{PREAMBLE}
 from mpixla.mpi import abort
-from mpixla.base import alike
+from mpixla.base import shared_message
 end = abort.end_all_ranks
 abort.end_all_ranks = lambda status, seconds: end(status, seconds + 4)
 mpixla.barrier()

@@ -626,16 +626,16 @@ def test_notice_for_a_newer_jax(job, version, notices):
 def test_notice_can_be_turned_off(monkeypatch):
     monkeypatch.setattr(jax, "__version__", "999.0")
     with pytest.warns(mpixla.JaxVersionWarning, match="mpixla was tested") as seen:
-        patches.notice()
+        patches.warn_of_newer_jax()
     assert len(seen) == 1
     assert 'filterwarnings("ignore", "mpixla was tested")' in str(seen[0].message)
     with warnings.catch_warnings(record=True) as seen:
         warnings.filterwarnings("ignore", "mpixla was tested")
-        patches.notice()
+        patches.warn_of_newer_jax()
     assert not seen
     monkeypatch.setenv("MPI4JAX_NO_WARN_JAX_VERSION", "1")
     with warnings.catch_warnings(record=True) as seen:
-        patches.notice()
+        patches.warn_of_newer_jax()
     assert not seen
 
 

@@ -96,7 +96,7 @@ def test_import_that_waits_says_so(monkeypatch, capsys, asked_before):
     if asked_before:
         assert host_lock.acquire(f"import mpixla {os.getppid()}")
     said, until = "", time.monotonic() + (0.5 if asked_before else 60)
-    with arrival.limited():
+    with arrival.limit_wait():
         while not said and time.monotonic() < until:
             time.sleep(0.05)
             said = capsys.readouterr().err
@@ -123,7 +123,7 @@ import sys, time
 from mpixla.mpi import mpi
 del sys.modules["mpi4py.MPI"]
 mpi._PATIENCE = 0.2
-mpi.started.by_launcher = lambda: ("RANKS", "a launcher", 2)
+mpi.started.detect_launcher = lambda: ("RANKS", "a launcher", 2)
 with mpi._watched():
     pass
 time.sleep(1)
@@ -284,7 +284,7 @@ def test_ranks_agree_by_one_exchange(monkeypatch):
     monkeypatch.setattr(agreement, "own_comm", Comm)
     for variable in (settings.CHECK, settings.TIMEOUT, settings.TRACE):
         monkeypatch.delenv(variable, raising=False)
-    agreement.settle()
+    agreement.begin_agreed_parts()
     assert sent == [[False, "some", 0.5]]
     assert began == [("some", "more"), (0.5, None)]
     assert state.reports is True

@@ -627,7 +627,7 @@ def test_an_mpi_that_is_not_known():
 
 def test_this_mpi_has_its_launcher():
     """The one that every other test here has used."""
-    found = library.loaded()
+    found = library.find_library()
     assert (found.vendor, found.version) == (VENDOR, ".".join(map(str, VERSION)))
     assert found.file is not None
     assert found.file.exists()
@@ -721,7 +721,7 @@ def test_ucx_moves_more_at_a_time_between_hosts(programs, monkeypatch, tmp_path,
 def test_shares(ranks, threads, expected):
     """Of five cores of two CPUs each: whole cores, equally many for each rank, or none for itself."""
     cores = [{2 * i, 2 * i + 1} for i in range(5)]
-    assert [rank.share(cores, place, ranks, threads) for place in range(ranks)] == expected
+    assert [rank.share_cores(cores, place, ranks, threads) for place in range(ranks)] == expected
 
 
 def test_cores_side_by_side(monkeypatch, tmp_path):

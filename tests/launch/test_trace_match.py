@@ -9,7 +9,7 @@ from mpixla.trace import layout, picture
 from mpixla.trace.match import match
 from mpixla.trace.merge import merge
 from mpixla.trace.read import read, shorten
-from mpixla.trace.tables import amount, tables
+from mpixla.trace.tables import format_bytes, tables
 
 pytestmark = pytest.mark.any_mpi
 
@@ -291,7 +291,7 @@ def test_clocks(files):
 
 
 def test_amounts():
-    assert [amount(n) for n in (0, 1023, 1024, 1536 * 1024, 5 * 2**40)] == [
+    assert [format_bytes(n) for n in (0, 1023, 1024, 1536 * 1024, 5 * 2**40)] == [
         "0 B",
         "1023 B",
         "1.0 KiB",

@@ -7,14 +7,14 @@ from contextlib import suppress
 RANKS = ("-n", "-np", "--ranks")
 
 
-def positive(text: str) -> int:
+def parse_positive(text: str) -> int:
     """Convert a word of the command line to an integer of at least 1; raise argparse's error for any other word."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"it must be a whole number, at least 1, but is '{text}'.")
     return int(text)
 
 
-def seconds(text: str) -> float:
+def parse_seconds(text: str) -> float:
     """Convert a word of the command line to a number of seconds above 0; raise argparse's error for any other word."""
     with suppress(ValueError):
         if 0 < (number := float(text)) < 1e9:

@@ -63,13 +63,13 @@ def _end_early(did: str, more: str, status: int) -> bool:
     Returns:
         Whether the message was printed, by this rank or another; if True is returned, all ranks of the job have failed.
     """
-    settings, started, alike = map(_load, ("settings.py", "started.py", "alike.py"))
-    others, rank = started.by_launcher(), started.rank()
+    settings, started, shared_message = map(_load, ("settings.py", "started.py", "shared_message.py"))
+    others, rank = started.detect_launcher(), started.rank()
     if os.getpid() != _process or not others or rank is None or not settings.aborts_job():
         return False
     job = started.job()
-    alike.open_file(job)
-    told = alike.tell(
+    shared_message.open_file(job)
+    told = shared_message.print_once(
         rank,
         others[2],
         _write,
@@ -79,7 +79,7 @@ def _end_early(did: str, more: str, status: int) -> bool:
         then_by_all=".",
         moment=_MOMENT,
     )
-    alike.remove_name(job)
+    shared_message.remove_name(job)
     if not told.by_all:
         with suppress(Exception):  # a program may have put anything there
             sys.stdout.flush()
@@ -107,7 +107,7 @@ def _note_end() -> None:
     """Take the lock that marks an end without an import of mpixla: other ranks may wait in that import."""
     if os.getpid() == _process and not any(module.partition(".")[0] == "mpixla" for module in sys.modules):
         started = _load("started.py")
-        if started.by_launcher():
+        if started.detect_launcher():
             _load("host_lock.py").acquire(started.ended_without())
 
 

@@ -8,7 +8,7 @@ from typing import TextIO
 from . import started
 
 
-def _find() -> TextIO | None:
+def _open_standard_error() -> TextIO | None:
     """Return a file of the standard error that this process was started with; None if there is none."""
     descriptor = started.standard_error()
     if descriptor == 2:
@@ -18,7 +18,7 @@ def _find() -> TextIO | None:
     return sys.__stderr__
 
 
-_people = _find()
+_people = _open_standard_error()
 
 
 def file() -> int:

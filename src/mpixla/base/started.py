@@ -86,7 +86,7 @@ def ended_without() -> str:
     return f"ended without importing mpixla {launcher()}"
 
 
-def by_launcher() -> tuple[str, str, int] | None:
+def detect_launcher() -> tuple[str, str, int] | None:
     """Return the variable, the launcher and the number of processes, if a launcher started several; else None."""
     for variable, launcher in STARTED.items():
         number = os.environ.get(variable, "")

@@ -11,7 +11,7 @@ from typing import Any
 from ..base import settings
 from ..base.state import state
 from ..mpi import gpu, hosts, native
-from ..mpi.arrival import limited
+from ..mpi.arrival import limit_wait
 from ..mpi.comm import channel_of_reports, comm_of, own_comm
 from ..mpi.mpi import MPI
 from . import timeline, timeout
@@ -78,7 +78,7 @@ def _begin_progress(wishes: Sequence[bool]) -> None:
     """
     pays = len(wishes) > 1 and any(wishes)
     if pays:
-        with limited():
+        with limit_wait():
             pays = hosts.has_several(own_comm())
     if not settings.is_on(_PROGRESS, otherwise=pays):
         return
@@ -102,7 +102,7 @@ _PARTS: Sequence[tuple[Callable[[], Any], Callable[[Sequence[Any]], None]]] = (
 )
 
 
-def settle() -> None:
+def begin_agreed_parts() -> None:
     """Exchange the wishes of all ranks, and begin each part, which raises if it cannot. All ranks must call it."""
     mine = [settings.asks_for_reports(), *(wish() for wish, _ in _PARTS)]
     reports, *wishes = zip(*own_comm().allgather(mine), strict=True)

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import jax
 import jax.numpy as jnp
 
-from ..base import alike, settings, speaker
+from ..base import settings, shared_message, speaker
 from ..base.program import status_of
 from ..base.required import jax_has_started
 from ..base.state import state
@@ -46,9 +46,9 @@ def install() -> None:
         sys.excepthook = _abort_job
 
 
-def _tell_once(did: str, more: str, then_by_all: str | None = None) -> alike.Told:
+def _print_once(did: str, more: str, then_by_all: str | None = None) -> shared_message.PrintOutcome:
     world = MPI.COMM_WORLD
-    return alike.tell(world.Get_rank(), world.Get_size(), speaker.say, did, _ABORTED, more, then_by_all)
+    return shared_message.print_once(world.Get_rank(), world.Get_size(), speaker.say, did, _ABORTED, more, then_by_all)
 
 
 # A forked process has neither JAX's threads nor MPI. If it ended as its parent does, JAX would crash, and mpi4py would
@@ -85,10 +85,10 @@ _ABORTED = ", so the whole job is aborted. Set MPIXLA_ABORT=0 to let the other r
 def end_job(did: str, more: str = "", status: int = 1) -> NoReturn:
     """Print why this rank has ended, once for all ranks with the same message, and abort the job."""
     abort.limit_end(status)
-    _end_told(_tell_once(did, more), status)
+    _abort_after_print(_print_once(did, more), status)
 
 
-def _end_told(told: alike.Told, status: int) -> NoReturn:
+def _abort_after_print(told: shared_message.PrintOutcome, status: int) -> NoReturn:
     # MPI prints a message for each rank that aborts, so only the rank that has printed ours aborts, if it still runs.
     abort.end_all_ranks(status, 0.0 if told.here else _PATIENCE)
 
@@ -120,9 +120,9 @@ def program_fails(kind: type[BaseException]) -> None:
 
 def _abort_unless_all(did: str, more: str = "", status: int = 1) -> None:
     """Print why this rank has ended, and abort the job unless all ranks end alike, such as after a usage error."""
-    told = _tell_once(did, more, ".")
+    told = _print_once(did, more, ".")
     if not told.by_all:
-        _end_told(told, status)
+        _abort_after_print(told, status)
 
 
 class _Heard:

@@ -59,7 +59,7 @@ def begin(wishes: Sequence[tuple[float, tuple[str, str, int]]]) -> None:
     native.check(native.lib.mpixla_timeout_set(limit, _WORD, channel, table, len(table)))
 
 
-@native.grant
+@native.make_callback
 def _tell_stacks() -> None:
     frames, own = sys._current_frames(), threading.get_ident()
     active = sum(ident != own and _is_active(frame) for ident, frame in frames.items())

@@ -73,7 +73,7 @@ def install(name: str) -> None:
         # Functions that return JAX's own tokens are dispatched in Python; those that return arrays are not.
         jax.lax.create_token = lambda _=None: new_token()
     if not _installed:
-        _tell_errors()
+        _install_error_hook()
     _installed.add(name)
 
 
@@ -93,7 +93,7 @@ def _line_of(text: str) -> str | None:
     return None
 
 
-def _tell_errors() -> None:
+def _install_error_hook() -> None:
     """Install an exception hook that prints mpi4jax's line for an MPI error before the traceback."""
     previous = sys.excepthook
 

@@ -12,7 +12,7 @@ import mpixla
 
 from ..extend import comm_of, ranks_left_to_calls
 from ._modules import make_module
-from ._tokens import batch_with, take_token, tie
+from ._tokens import match_batches, take_token, tie_tangents
 
 _Result = tuple[jax.Array, Any]
 
@@ -22,38 +22,38 @@ def gen_token() -> jax.Array:
     return jnp.zeros((), jnp.float32)
 
 
-def _after(token: Any, name: str, call: Callable[[Any], Any], x: Any) -> Any:
+def _call_after_token(token: Any, name: str, call: Callable[[Any], Any], x: Any) -> Any:
     """Make a call that depends on a token, and return its result and the next token, as JPI does."""
     if token is None:
         raise TypeError(f"token of {name} is None. Start with jpi.gen_token().")
     # As in JPI, a call is differentiated if its token is. An allreduce passes the token's tangent on, and is itself
     # differentiated with respect to its operand alone: its reverse mode is local, and not every op has a derivative.
-    x, token = batch_with(x, take_token(token, name))
-    tied, token = tie(x, token)
+    x, token = match_batches(x, take_token(token, name))
+    tied, token = tie_tangents(x, token)
     with ranks_left_to_calls():
         result = call(x if name == "allreduce" else tied)
-    result, token = batch_with(result, token)
-    return (result, token) if name == "allreduce" else tie(result, token)
+    result, token = match_batches(result, token)
+    return (result, token) if name == "allreduce" else tie_tangents(result, token)
 
 
 def allgather(x: Any, token: Any, comm: MPI.Comm | None = None) -> _Result:
     """Return the arrays of all ranks, stacked, and a token."""
-    return _after(token, "allgather", lambda x: mpixla.allgather(x, comm=comm), x)
+    return _call_after_token(token, "allgather", lambda x: mpixla.allgather(x, comm=comm), x)
 
 
 def allreduce(x: Any, token: Any, op: MPI.Op, comm: MPI.Comm | None = None) -> _Result:
     """Return the reduction over all ranks, and a token."""
-    return _after(token, "allreduce", lambda x: mpixla.allreduce(x, op=op, comm=comm), x)
+    return _call_after_token(token, "allreduce", lambda x: mpixla.allreduce(x, op=op, comm=comm), x)
 
 
 def barrier(token: Any, comm: MPI.Comm | None = None) -> Any:
     """Return a token once all ranks have called it."""
-    return _after(token, "barrier", lambda _: mpixla.barrier(comm=comm), None)[1]
+    return _call_after_token(token, "barrier", lambda _: mpixla.barrier(comm=comm), None)[1]
 
 
 def bcast(x: Any, token: Any, root: int, comm: MPI.Comm | None = None) -> _Result:
     """Return the root's array, and a token."""
-    return _after(token, "bcast", lambda x: mpixla.bcast(x, root=root, comm=comm), x)
+    return _call_after_token(token, "bcast", lambda x: mpixla.bcast(x, root=root, comm=comm), x)
 
 
 def gather(x: Any, token: Any, root: int, comm: MPI.Comm | None = None) -> _Result:
@@ -63,7 +63,7 @@ def gather(x: Any, token: Any, root: int, comm: MPI.Comm | None = None) -> _Resu
         result, c = mpixla.gather(x, root=root, comm=comm), comm_of(comm)
         return result if c.rank == root else jnp.zeros((c.size, *result.shape), result.dtype)
 
-    return _after(token, "gather", stack, x)
+    return _call_after_token(token, "gather", stack, x)
 
 
 def scatter(x: Any, token: Any, root: int, comm: MPI.Comm | None = None) -> _Result:
@@ -84,17 +84,17 @@ def scatter(x: Any, token: Any, root: int, comm: MPI.Comm | None = None) -> _Res
         part = mpixla.scatter(parts if c.rank == root else parts[0], root=root, comm=comm)
         return part[0] if part.shape[0] == 1 else part
 
-    return _after(token, "scatter", cut, x)
+    return _call_after_token(token, "scatter", cut, x)
 
 
 def recv(x: Any, token: Any, source: int, tag: int = 0, comm: MPI.Comm | None = None) -> _Result:
     """Return the array that ``source`` sends, of the shape and dtype of the template ``x``, and a token."""
-    return _after(token, "recv", lambda x: mpixla.recv(x, source=source, tag=tag, comm=comm), x)
+    return _call_after_token(token, "recv", lambda x: mpixla.recv(x, source=source, tag=tag, comm=comm), x)
 
 
 def send(x: Any, token: Any, dest: int, tag: int = 0, comm: MPI.Comm | None = None) -> _Result:
     """Send ``x``, and return it with a token."""
-    return _after(token, "send", lambda x: mpixla.wait(mpixla.isend(x, dest=dest, tag=tag, comm=comm)), x)
+    return _call_after_token(token, "send", lambda x: mpixla.wait(mpixla.isend(x, dest=dest, tag=tag, comm=comm)), x)
 
 
 def make() -> dict[str, ModuleType]:

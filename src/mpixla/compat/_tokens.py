@@ -42,7 +42,7 @@ def take_token(token: Any, name: str) -> Any:
 _batch = Primitive("mpi_batch_with_token")
 
 
-def batch_with(tree: Any, token: Any) -> tuple[Any, Any]:
+def match_batches(tree: Any, token: Any) -> tuple[Any, Any]:
     """Return the arguments unchanged, all batched if one of them is.
 
     In JPI all results of a batched call are batched, the token too, and so is the next call. In this way a receive is
@@ -62,7 +62,7 @@ def pass_on(token: Any) -> Any:
     return token if trace_state_clean() else _tie.bind(token)[0]
 
 
-def tie(tree: Any, token: Any) -> tuple[Any, Any]:
+def tie_tangents(tree: Any, token: Any) -> tuple[Any, Any]:
     """Return the arguments unchanged, all with tangents if one of them has, zeros where there is no other tangent.
 
     This rank cannot know whether a receive is differentiated: that depends on the sender, and the template is a

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
 
-from ..jaxprs.spmd import reshaped
+from ..jaxprs.spmd import with_shape
 from .helper import make_helper
 
 # Words of an accumulator of numbers, and of one of products of float64 (native/exact/exact_sum.h).
@@ -21,27 +21,27 @@ _WORDS, _WORDS_OF_PRODUCTS = 70, 138
 def _words(*arrays: ShapedArray) -> list[ShapedArray]:
     is_wide = len(arrays) == 2 and arrays[0].dtype == np.float64
     words = _WORDS_OF_PRODUCTS if is_wide else _WORDS
-    return [reshaped(arrays[0], (*arrays[0].shape[:-1], words), dtype=np.dtype(np.int64))]
+    return [with_shape(arrays[0], (*arrays[0].shape[:-1], words), dtype=np.dtype(np.int64))]
 
 
 def _rounded(words: ShapedArray, *, dtype: np.dtype, **form: int) -> list[ShapedArray]:
-    return [reshaped(words, (*words.shape[:-1], 1), dtype=dtype)]
+    return [with_shape(words, (*words.shape[:-1], 1), dtype=dtype)]
 
 
 _add_p = make_helper("exact_add", _words)
 _round_p = make_helper("exact_round", _rounded, ("digits", "largest", "lowest"))
 
 
-def words_of(*lines: jax.Array) -> jax.Array:
-    """Return the accumulator of each line, along the last axis, of one array, or of the products of two.
+def accumulate(*lines: jax.Array) -> jax.Array:
+    """Return exact sums as accumulators: of each line of one array along its last axis, or of two arrays' products.
 
     The arrays are float32 or float64.
     """
     return _add_p.bind(*lines)[0]
 
 
-def rounded(words: jax.Array, dtype: Any) -> jax.Array:
-    """Return the values of accumulators, each rounded once to ``dtype``, a type of floats."""
+def round_accumulators(words: jax.Array, dtype: Any) -> jax.Array:
+    """Round accumulators of exact sums, each once, to ``dtype``, and return the numbers."""
     form = jnp.finfo(dtype)
     wide = np.dtype(np.float64 if form.bits == 64 else np.float32)
     lowest = int(np.log2(float(form.smallest_subnormal)))

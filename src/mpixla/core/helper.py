@@ -8,13 +8,13 @@ import numpy as np
 from jax.core import ShapedArray
 from jax.interpreters import mlir
 
-from ..jaxprs.spmd import Primitive, strong
+from ..jaxprs.spmd import Primitive, without_weak_type
 from ..mpi import native
 from ..mpi.comm import Shift
 
 
 def attributes_of(names: Sequence[str], params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the named parameters as a handler's attributes: scalars (numbers and texts), and arrays of numbers."""
+    """Convert named parameters to the FFI attributes of a handler: scalars (numbers and texts), arrays of numbers."""
     scalars: dict[str, Any] = {}
     arrays: dict[str, Any] = {}
     for name in names:
@@ -31,7 +31,7 @@ def attributes_of(names: Sequence[str], params: dict[str, Any]) -> tuple[dict[st
 def make_helper(name: str, shapes: Callable[..., list[ShapedArray]], attributes: Sequence[str] = ()) -> Primitive:
     """Return a new primitive for the handler ``name``, which gets the parameters named in ``attributes``."""
     primitive = Primitive(name)
-    primitive.def_abstract_eval(lambda *operands, **params: list(map(strong, shapes(*operands, **params))))
+    primitive.def_abstract_eval(lambda *operands, **params: list(map(without_weak_type, shapes(*operands, **params))))
 
     def lower(ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
         scalars, arrays = attributes_of(attributes, params)

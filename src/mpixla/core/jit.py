@@ -81,7 +81,7 @@ class _Silent(NamedTuple):
 
 
 def _seal(plain: Any, args: Any, kwargs: Any) -> Any:
-    """Return the result of ``plain`` within a jit, sealed if it communicates; a ``_Silent`` if without a result."""
+    """Call the function ``plain`` while JAX traces, and seal the result's program if it communicates."""
     traced = plain.trace(*args, **kwargs)
     jaxpr, tree = traced.jaxpr, jax.tree.structure(traced.out_info)
     operands = [x for x in jax.tree.leaves((args, kwargs)) if isinstance(x, jax.core.Tracer)]

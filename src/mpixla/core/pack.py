@@ -8,7 +8,7 @@ import jax
 from jax.core import ShapedArray
 from jax.interpreters import batching
 
-from ..jaxprs.spmd import reshaped
+from ..jaxprs.spmd import with_shape
 from .helper import make_helper
 from .rules import define, with_batch_at
 
@@ -17,11 +17,11 @@ Shapes = tuple[tuple[int, ...], ...]
 
 def _packed(*arrays: ShapedArray, kept_axes: int) -> list[ShapedArray]:
     kept = arrays[0].shape[:kept_axes]
-    return [reshaped(arrays[0], (*kept, sum(math.prod(x.shape[kept_axes:]) for x in arrays)))]
+    return [with_shape(arrays[0], (*kept, sum(math.prod(x.shape[kept_axes:]) for x in arrays)))]
 
 
 def _unpacked(array: ShapedArray, *, shapes: Shapes) -> list[ShapedArray]:
-    return [reshaped(array, (*array.shape[:-1], *shape)) for shape in shapes]
+    return [with_shape(array, (*array.shape[:-1], *shape)) for shape in shapes]
 
 
 _pack = make_helper("pack", _packed)

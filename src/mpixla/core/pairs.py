@@ -16,7 +16,7 @@ from ..base.words import kind_of
 from ..mpi import native
 from ..mpi.comm import PairOp, reduction_of
 from ..mpi.mpi import MPI
-from .primitive import as_array, wide
+from .primitive import accumulation_dtype, as_array
 
 
 def is_of_pairs(op: Any) -> TypeGuard[MPI.Op]:
@@ -77,9 +77,9 @@ def _unsigned(dtype: np.dtype) -> np.dtype:
     return np.dtype(f"uint{8 * dtype.itemsize}")
 
 
-def _key_of(x: jax.Array) -> jax.Array:
+def _encode_order(x: jax.Array) -> jax.Array:
     """Map numbers to unsigned integers of the same order."""
-    x = jax.lax.stop_gradient(x).astype(wide(x.dtype))
+    x = jax.lax.stop_gradient(x).astype(accumulation_dtype(x.dtype))
     unsigned = _unsigned(x.dtype)
     sign = unsigned.type(1 << (8 * x.dtype.itemsize - 1))
     if jnp.issubdtype(x.dtype, jnp.unsignedinteger):
@@ -91,9 +91,9 @@ def _key_of(x: jax.Array) -> jax.Array:
     return jnp.where(bits & sign != 0, ~bits, bits | sign)
 
 
-def _of_key(key: jax.Array, dtype: np.dtype) -> jax.Array:
-    """Map unsigned integers back to the numbers of which ``_key_of`` has made them."""
-    compared = wide(dtype)
+def _decode_order(key: jax.Array, dtype: np.dtype) -> jax.Array:
+    """Map unsigned integers back to the numbers of which ``_encode_order`` has made them."""
+    compared = accumulation_dtype(dtype)
     sign = key.dtype.type(1 << (8 * compared.itemsize - 1))
     if jnp.issubdtype(compared, jnp.unsignedinteger):
         return key
@@ -118,21 +118,21 @@ def _of_bytes(octets: jax.Array, dtype: np.dtype) -> jax.Array:
 @functools.partial(jax.jit, static_argnums=2)
 def _encode(values: jax.Array, places: jax.Array, largest: bool) -> jax.Array:
     """Encode values and places as bytes whose lexicographic maximum is MAXLOC's result, or MINLOC's."""
-    key = _key_of(values)
+    key = _encode_order(values)
     key = key if largest else ~key
     if jnp.issubdtype(values.dtype, jnp.floating):
         key = jnp.where(values != values, ~key.dtype.type(0), key)
-    return jnp.concatenate([_bytes(key), _bytes(~_key_of(places))], -1)  # of equal values the least place is kept
+    return jnp.concatenate([_bytes(key), _bytes(~_encode_order(places))], -1)  # of equal values the least place is kept
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3))
 def _decode(encoded: jax.Array, value: np.dtype, place: np.dtype, largest: bool) -> tuple[jax.Array, jax.Array]:
     """Decode bytes of ``_encode`` into values and places."""
-    width = wide(value).itemsize
-    key = _of_bytes(encoded[..., :width], _unsigned(wide(value)))
-    places = _of_key(~_of_bytes(encoded[..., width:], _unsigned(place)), place)
+    width = accumulation_dtype(value).itemsize
+    key = _of_bytes(encoded[..., :width], _unsigned(accumulation_dtype(value)))
+    places = _decode_order(~_of_bytes(encoded[..., width:], _unsigned(place)), place)
     is_nan = key == ~key.dtype.type(0)
     # The zeros that exscan gives on the first rank are less than every pair: they decode to the neutral value.
-    low, high = (_key_of(jnp.asarray(reduction_of(op).neutral(value), value)) for op in (MPI.MAX, MPI.MIN))
-    values = _of_key(jnp.clip(key if largest else ~key, low, high), value)
+    low, high = (_encode_order(jnp.asarray(reduction_of(op).neutral(value), value)) for op in (MPI.MAX, MPI.MIN))
+    values = _decode_order(jnp.clip(key if largest else ~key, low, high), value)
     return jnp.where(is_nan, jnp.nan, values) if jnp.issubdtype(value, jnp.floating) else values, places

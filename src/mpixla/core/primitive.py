@@ -19,7 +19,7 @@ from ..base.state import state
 from ..base.words import kind_of, refuse_without_hook
 from ..checks import sites
 from ..jaxprs.effect import HiddenCommunicationError, ordered, token_aval
-from ..jaxprs.spmd import Primitive, is_spread, strong, tracked_axes
+from ..jaxprs.spmd import Primitive, is_in_shard_map, tracked_axes, without_weak_type
 from ..mpi import gpu, native
 from ..mpi.comm import Comm, refuse_in_fork
 from ..mpi.mpi import MPI
@@ -46,7 +46,7 @@ def counts_once(comm: Comm) -> bool:
     Inside ``jax.shard_map`` over several devices JAX's types must be able to express it: all axes of the mesh are
     tracked, and the communicator is as large as the mesh.
     """
-    if not is_spread():
+    if not is_in_shard_map():
         return True
     mesh = jax.sharding.get_abstract_mesh()
     return tracked_axes() == set(mesh.axis_names) and mesh.size == comm.size
@@ -78,7 +78,7 @@ def _define(name: str, shapes: ShapeRule, lower: Callable[..., Any], rules: Rule
     primitive.replicates = lambda params: params.get("cotangent") == REPLICATED
 
     def types(*operands: ShapedArray, **params: Any) -> tuple[list[ShapedArray], set[Any]]:
-        return list(map(strong, shapes(*operands, **params))), {ordered}
+        return list(map(without_weak_type, shapes(*operands, **params))), {ordered}
 
     primitive.def_effectful_abstract_eval(types)
     mlir.register_lowering(primitive, lower, cacheable=False)  # _is_argument depends on the call's place
@@ -170,7 +170,7 @@ def call_handler(
     _prepare_for_devices(row, ctx.module_context)
     if state.refusals is not None and ctx.module_context.lowering_parameters.for_export:
         state.refusals()
-    gpu.settle()
+    gpu.note_missing_gpu()
     inner = ctx.replace(
         avals_in=[*(ctx.avals_in[i] for i in passed), token_aval()],
         avals_out=[*(ctx.avals_out if gives else []), token_aval()],
@@ -295,7 +295,7 @@ def as_array(x: Any, what: str, name: str) -> jax.Array:
     return x
 
 
-def wide(dtype: Any) -> np.dtype:
+def accumulation_dtype(dtype: Any) -> np.dtype:
     """Return float32 for narrower floats, which it represents exactly, else the dtype itself."""
     return np.dtype(np.float32) if jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4 else np.dtype(dtype)
 

@@ -2,7 +2,7 @@
 
 Communication in a rule must not depend on symbolic zeros, which differ by rank: the other ranks take part in it. So a
 rule that runs makes every call, instantiates symbolic zeros, and treats constants as it treats other operands
-(partial_eval/shadow.py).
+(partial_eval/constant_tangents.py).
 """
 
 import functools
@@ -16,7 +16,7 @@ from jax.interpreters import ad, batching
 
 from ..checks import sites
 from ..jaxprs.spmd import Primitive, vary, varying_axes
-from ..partial_eval.shadow import alike, shadow
+from ..partial_eval.constant_tangents import make_witness, match_tracing
 from .values import details, has_values
 
 # The primals, the tangents (arrays) and the parameters to the results' tangents.
@@ -42,7 +42,7 @@ class Rules(TypedDict, total=False):
 
 
 def define(primitive: Primitive, **rules: Unpack[Rules]) -> None:
-    """Register the rules of a primitive."""
+    """Register a primitive's rules for forward mode, reverse mode and batching, as far as they are given."""
 
     def linear(primals: Any, tangents: Any, **params: Any) -> Sequence[Any]:
         if "op" in params and params["op"].name != "SUM":
@@ -69,10 +69,10 @@ def _define_jvp(primitive: Primitive, jvp: Jvp) -> None:
         arrays = [_tangent(t, x) for t, x in zip(tangents, primals, strict=True)]
         # send has no results: its tangent gets the batch, and the derivative, of its operands.
         traced = (y for y in results or primals if _is_inexact(y) and isinstance(y, jax.core.Tracer))
-        like = next(map(shadow, traced), None)
+        like = next(map(make_witness, traced), None)
 
         def with_batch(t: Any, **which: bool) -> Any:
-            return t if like is None else alike(t, like, **which)
+            return t if like is None else match_tracing(t, like, **which)
 
         given = jvp(primals, [with_batch(t) if _is_inexact(t) else t for t in arrays], **params)
         return [
@@ -80,7 +80,7 @@ def _define_jvp(primitive: Primitive, jvp: Jvp) -> None:
             for t, y in zip(given, results, strict=True)
         ]
 
-    def rule(primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
+    def jvp_rule(primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
         """Bind the primitive, and return its results and tangents; raise TypeError for an op without derivative."""
         call = details(params)
         op, name = call.get("op"), call.get("name", primitive.name)
@@ -94,7 +94,7 @@ def _define_jvp(primitive: Primitive, jvp: Jvp) -> None:
         return results, tangents_of(primals, tangents, results, params)
 
     primitive.tangents = tangents_of
-    ad.primitive_jvps[primitive] = rule
+    ad.primitive_jvps[primitive] = jvp_rule
     jet_rules[primitive] = functools.partial(_series, primitive, jvp)
 
 
@@ -109,7 +109,7 @@ def refuse_one_way(name: str, sent: Any, received: Any) -> None:
 
 
 def _series(primitive: Primitive, jvp: Jvp, primals: Any, series: Any, **params: Any) -> tuple[Any, Any]:
-    """Return results and Taylor series (jax.experimental.jet) of a linear primitive: ``jvp`` of each term."""
+    """Apply a linear primitive to values and to each term of their Taylor series (jax.experimental.jet)."""
     op = details(params).get("op")
     if op is not None and op.name != "SUM":
         raise NotImplementedError(
@@ -142,7 +142,7 @@ def _tangent(tangent: Any, primal: Any) -> Any:
 def _define_transpose(primitive: Primitive, transpose: Transpose) -> None:
     """Register the rule for reverse mode from ``transpose``, which gets an array for each cotangent."""
 
-    def rule(cotangents: Any, *operands: Any, **params: Any) -> list[Any]:
+    def transpose_rule(cotangents: Any, *operands: Any, **params: Any) -> list[Any]:
         """Return the operands' cotangents, None for known ones; raise TypeError for an op that is not linear."""
         call = details(params)
         op, name = call.get("op"), call.get("name", primitive.name)
@@ -162,11 +162,11 @@ def _define_transpose(primitive: Primitive, transpose: Transpose) -> None:
             for ct, aval, x in zip(results, types, data, strict=True)
         ] + [None] * len(values)
 
-    ad.primitive_transposes[primitive] = rule
+    ad.primitive_transposes[primitive] = transpose_rule
 
 
 def with_batch_at(axis: int, operands: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
-    """Return the operands of a batching rule, all with the batch at ``axis``; -1 is each operand's last."""
+    """Move each operand's batch axis to ``axis``, broadcasting operands without a batch; -1 is the last axis."""
     size = next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
 
     def placed(x: Any, d: int | None) -> Any:
@@ -183,7 +183,7 @@ def _define_batching(primitive: Primitive, axes: BatchAxes) -> None:
     Where numbers at run time differ within the batch, the rule makes one call for each example, in order.
     """
 
-    def rule(operands: Any, dims: Any, **params: Any) -> tuple[Any, Any]:
+    def batching_rule(operands: Any, dims: Any, **params: Any) -> tuple[Any, Any]:
         """Bind the primitive once for the batch; one call for each entry if ranks or tags differ within it."""
         n = len(operands) - has_values(params)
         if any(dim is not None for dim in dims[n:]):
@@ -192,7 +192,7 @@ def _define_batching(primitive: Primitive, axes: BatchAxes) -> None:
         results = primitive.bind(*with_batch_at(before, operands[:n], dims[:n]), *operands[n:], **params)
         return results, [after % y.ndim for y in results]
 
-    batching.primitive_batchers[primitive] = rule
+    batching.primitive_batchers[primitive] = batching_rule
 
 
 def _one_by_one(primitive: Primitive, operands: Any, dims: Any, params: dict[str, Any]) -> tuple[Any, Any]:

@@ -69,7 +69,7 @@ def _is_array(x: Any) -> bool:
     return x is None or ((isinstance(x, jax.Array) or jax.tree_util.all_leaves([x])) and not is_key(x))
 
 
-def data_of(x: Any) -> Any:
+def unwrap_keys(x: Any) -> Any:
     """Return the data of PRNG keys, which has further axes behind the keys' own; other arrays as they are."""
     return jax.random.key_data(x) if is_key(x) else x
 
@@ -149,7 +149,7 @@ def plan_of_each(structure: Any, leaves: Sequence[Any]) -> Plan:
 Collect = Callable[[Plan, Sequence[Any]], Any]
 
 
-def moves(
+def call_per_leaf(
     arguments: int = 1,
     *,
     keys: bool = False,
@@ -157,7 +157,7 @@ def moves(
     arrays: int | None = None,
     finish: Finish | None = None,
 ) -> Callable[[F], F]:
-    """Return a decorator that lets the first arguments of a function that moves arrays be pytrees, with PRNG keys.
+    """Return a decorator by which a function of arrays takes pytrees, with PRNG keys, and is called for each leaf.
 
     Args:
         arguments: how many; they have one structure. The result has the structure of the last one, and keys where that
@@ -198,7 +198,7 @@ def moves(
             results = []
             for x, part in zip(zip(*columns, strict=True), parts, strict=True):
                 with sites.part(part):
-                    results.append(function(*(x if keys else map(data_of, x)), *rest, **kwargs))
+                    results.append(function(*(x if keys else map(unwrap_keys, x)), *rest, **kwargs))
             return collect(plan, results)
 
         return eager(arrays or arguments, finish)(on_trees)  # type: ignore[return-value]
@@ -217,7 +217,7 @@ def _key_text(key: Any) -> str:
 
 
 def _part(x: Any, data: Sequence[jax.Array], places: Sequence[int]) -> str:
-    """Return a description of the leaves that are packed together: sizes; if all is compared, names and shapes."""
+    """Describe for reports the leaves that are packed together: their sizes; if all is compared, names and shapes."""
     said = f"{len(places)} of {len(data)} leaves, {data[places[0]].dtype.name}"
     if state.compares_all:
         names, shapes = _names_of(x), [tuple(n for n in y.shape if n != 1) for y in data]  # as the C library compares
@@ -232,8 +232,8 @@ def _nothing(comm: Any, kept_axes: int) -> jax.Array:
     return jnp.zeros((*[comm_of(comm).size] * kept_axes, 0), np.int32)
 
 
-def joins(*, reduces: bool, kept_axes: int = 0, collect: Collect = Plan.tree_of) -> Callable[[F], F]:
-    """Return a decorator that lets the first argument of an entrywise function be a pytree, in one call for each dtype.
+def call_per_dtype(*, reduces: bool, kept_axes: int = 0, collect: Collect = Plan.tree_of) -> Callable[[F], F]:
+    """Return a decorator by which an entrywise function of an array takes a pytree, and is called for each dtype.
 
     Args:
         reduces: whether it computes with the entries, which PRNG keys do not allow.
@@ -261,7 +261,7 @@ def joins(*, reduces: bool, kept_axes: int = 0, collect: Collect = Plan.tree_of)
                 return function(x, *args, **kwargs)
             if not leaves:  # no call checks the other arguments
                 jax.eval_shape(lambda: function(_nothing(kwargs.get("comm"), kept_axes), *args, **kwargs))
-            data = list(map(data_of, as_leaves(x, leaves, "x", name)))
+            data = list(map(unwrap_keys, as_leaves(x, leaves, "x", name)))
             dtypes = dict.fromkeys(y.dtype for y in data)
             groups = tuple(tuple(i for i, y in enumerate(data) if y.dtype == dtype) for dtype in dtypes)
             plan = Plan(structure, _impls(leaves), groups, tuple(y.shape[kept_axes:] for y in data))

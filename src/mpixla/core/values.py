@@ -38,7 +38,7 @@ def is_traced(x: Any) -> bool:
 
 
 def as_scalar(value: Any, what: str, name: str) -> Any:
-    """Return a traced integer as an int32; an int64 as it is."""
+    """Convert a traced integer to an int32 scalar, an int64 unchanged; raise TypeError for another type or shape."""
     if value.shape != () or not jnp.issubdtype(value.dtype, jnp.integer):
         raise TypeError(f"{what} of {name} must be an integer, but is a traced value of {value.aval}.")
     if value.dtype.itemsize == 8 and jnp.issubdtype(value.dtype, jnp.signedinteger):
@@ -49,7 +49,7 @@ def as_scalar(value: Any, what: str, name: str) -> Any:
 
 
 def split(numbers: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
-    """Return parameters for numbers by name, static or traced, and a list of the one operand of the traced ones."""
+    """Separate static numbers from traced ones: return the parameters by name, and a list of one operand or none."""
     traced = [jnp.ravel(numbers[name]) for name in sorted(numbers) if isinstance(numbers[name], jax.Array)]
     params = {name: OPERAND if isinstance(x, jax.Array) else x for name, x in numbers.items()}
     return params, [jnp.concatenate(traced)] if traced else []

@@ -45,21 +45,21 @@ def install() -> None:
     """Install the hook that opens the cliques of each program before it first runs. All ranks must call it."""
     global _channel
     _channel = MPI.COMM_WORLD.Dup()
-    require(_first_run, "mpixla.distributed", _prepare)
+    require(_first_run, "mpixla.distributed", _open_cliques)
     lib.mpixla_calls_apart()
-    when_done.append(_stay)
+    when_done.append(_wait_for_all_ends)
     # A program may call MPI.Finalize, which deletes this attribute first of all.
-    MPI.COMM_SELF.Set_attr(MPI.Comm.Create_keyval(delete_fn=_stay), None)
+    MPI.COMM_SELF.Set_attr(MPI.Comm.Create_keyval(delete_fn=_wait_for_all_ends), None)
 
 
 _end_is_said: list[MPI.Request] = []
 
 
-def _stay(*_: object) -> None:
+def _wait_for_all_ends(*_: object) -> None:
     """Tell all other ranks that this one has come to its end, and wait until all of them have.
 
     A rank that waits for this one in a collective is reported by the time limit's thread, as in mpixla's operations
-    (native/watch/deadline.c); a rank that waits for it before a program sees the message in ``_meet``.
+    (native/watch/deadline.c); a rank that waits for it before a program sees the message in ``_wait_for_ranks``.
     """
     others = set(range(_channel.Get_size())) - {_channel.Get_rank()}
     if _end_is_said or not others:
@@ -74,7 +74,7 @@ def _stay(*_: object) -> None:
     MPI.Request.Waitall(_end_is_said)
 
 
-def _prepare(executable: Any, devices: Sequence[Any]) -> None:
+def _open_cliques(executable: Any, devices: Sequence[Any]) -> None:
     """Open the cliques of a program; raise NotImplementedError if its collectives cannot go over MPI."""
     if devices[0].platform != "cpu" or getattr(_asking, "now", False):
         return
@@ -93,7 +93,7 @@ def _prepare(executable: Any, devices: Sequence[Any]) -> None:
     rank = MPI.COMM_WORLD.Get_rank()
     mine = {group for c in found for group in c.groups if rank in [processes[place] for place in group]}
     for group in sorted(mine, key=lambda group: [processes[place] for place in group]):
-        _open(tuple(devices[place] for place in group))
+        _open_clique(tuple(devices[place] for place in group))
 
 
 def refuse_where_mpi_cannot(collective: Collective) -> None:
@@ -122,14 +122,14 @@ def _item_size(dtype: str) -> int:
     return max(1, int(bits[0]) // 8) if bits else 1
 
 
-def _open(devices: tuple[Any, ...]) -> None:
+def _open_clique(devices: tuple[Any, ...]) -> None:
     """Make the communicator of XLA's collectives on these devices, once. All their ranks must call it."""
     key = tuple(device.id for device in devices)
     with _opening.setdefault(key, threading.Lock()):
         if key in _opened:
             return
         ranks = [device.process_index for device in devices]
-        _meet(ranks)
+        _wait_for_ranks(ranks)
         everyone = _channel.Get_group()
         group = everyone.Incl(ranks)
         comm = _channel.Create_group(group, _tag(ranks))
@@ -137,15 +137,15 @@ def _open(devices: tuple[Any, ...]) -> None:
             made.Free()
         shown = ", ".join(map(str, ranks[:8]))
         comm.Set_name(f"JAX's, ranks {shown}{', ...' if len(ranks) > 8 else ''}")
-        _offer(comm, devices)
+        _offer_communicator(comm, devices)
         _opened.add(key)
 
 
-def _offer(comm: MPI.Intracomm, devices: tuple[Any, ...]) -> None:
+def _offer_communicator(comm: MPI.Intracomm, devices: tuple[Any, ...]) -> None:
     """Make XLA take a communicator for these devices; raise RuntimeError if it does not."""
     offers = lib.mpixla_trampoline_offers
     failed: list[Exception] = []
-    thread = threading.Thread(target=_have_it_asked_for, args=(devices, failed), name="mpixla clique", daemon=True)
+    thread = threading.Thread(target=_make_xla_ask, args=(devices, failed), name="mpixla clique", daemon=True)
     with _offering:
         before = offers()
         check(lib.mpixla_trampoline_offer(comm_of(comm).id, devices[0].id, comm.Get_rank()))
@@ -161,7 +161,7 @@ def _offer(comm: MPI.Intracomm, devices: tuple[Any, ...]) -> None:
         ) from (failed[0] if failed else None)
 
 
-def _have_it_asked_for(devices: tuple[Any, ...], failed: list[Exception]) -> None:
+def _make_xla_ask(devices: tuple[Any, ...], failed: list[Exception]) -> None:
     """Run a sum over these devices, for which XLA asks for their communicator; append an exception to ``failed``."""
     _asking.now = True
     mesh = Mesh(np.array(devices), "clique")
@@ -186,7 +186,7 @@ def _tag(ranks: Sequence[int]) -> int:
     return hash(tuple(ranks)) % 30000  # Python's hash of integers is the same in every process
 
 
-def _meet(ranks: Sequence[int]) -> None:
+def _wait_for_ranks(ranks: Sequence[int]) -> None:
     """Wait until all these ranks have called it; after the time limit, end the job and name the missing ranks.
 
     A missing rank may be compiling, or may never come.

@@ -12,7 +12,7 @@ from mpi4py import MPI
 from ..base import jax_settings
 from ..base.required import jax_has_started
 from ..base.speaker import say
-from ..extend import limited
+from ..extend import limit_wait
 from . import _cliques, _trampoline
 from ._coordinator import find_coordinator
 
@@ -61,7 +61,7 @@ def initialize(
             f"jax.distributed.initialize was given process_id={process_id} and num_processes={num_processes}, but this "
             f"process is rank {rank} of {size} under MPI. Leave both out, or pass MPI's."
         )
-    _refuse_where_it_cannot_be()
+    _refuse_impossible_start()
     jax_settings.refuse_late()
     if jax.config.jax_cpu_collectives_implementation == "gloo" and rank == 0:  # type: ignore[attr-defined]
         say(
@@ -70,7 +70,7 @@ def initialize(
         )
     jax.config.update("jax_cpu_collectives_implementation", "mpi")
     # Where a cluster is detected, the address comes from MPI as well; it is the same on all ranks or on none.
-    with limited("mpixla.distributed.initialize()", "All ranks must call it, and another one has not."):
+    with limit_wait("mpixla.distributed.initialize()", "All ranks must call it, and another one has not."):
         coordinator_address = coordinator_address or find_coordinator()
     _initialize_of_jax(
         coordinator_address,
@@ -84,7 +84,7 @@ def initialize(
     _is_initialized = True
 
 
-def _refuse_where_it_cannot_be() -> None:
+def _refuse_impossible_start() -> None:
     """Raise RuntimeError or ValueError where ``initialize`` is impossible: without the launcher, twice, or too late."""
     if _trampoline.why_not:
         raise RuntimeError(f"mpixla.distributed.initialize() needs the launcher, and {_trampoline.why_not}.")

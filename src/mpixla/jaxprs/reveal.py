@@ -47,14 +47,14 @@ def _trace_impl(eqn: Any) -> Any:
 def show_effects(jaxpr: Any) -> Any:
     """Return a jaxpr whose equations show all communication; the same object if they do already."""
 
-    def shown(rewriting: Rewriting, eqn: Any) -> Any:
+    def rewrite_eqn(rewriting: Rewriting, eqn: Any) -> Any:
         """Add the effect to an equation that hides communication; rewrite the jaxprs inside others."""
         # The lowering of a composite does not take tokens.
         if ordered in eqn.effects or not may_hide(eqn.primitive) or eqn.primitive.name == "composite":
             return rewriting.inside(eqn)
         return eqn.replace(effects={*eqn.effects, ordered}) if _hides_communication(eqn) else eqn
 
-    return Rewriting(shown).of(jaxpr)
+    return Rewriting(rewrite_eqn).of(jaxpr)
 
 
 def _hides_communication(eqn: Any) -> bool:
@@ -70,7 +70,7 @@ def reveal(jaxpr: Any, name: str) -> Any:
     """Return a program's jaxpr with each primitive that hides communication replaced by a call; refuse if none does."""
     failed: dict[str, Exception] = {}
 
-    def shown(rewriting: Rewriting, eqn: Any) -> Any:
+    def rewrite_eqn(rewriting: Rewriting, eqn: Any) -> Any:
         """Replace an equation that hides communication by a call of its traced jaxpr."""
         if not may_hide(eqn.primitive):
             return rewriting.inside(eqn)
@@ -82,7 +82,7 @@ def reveal(jaxpr: Any, name: str) -> Any:
         traced = rewriting.of(traced)
         return as_call(eqn, traced) if ordered in traced.effects else eqn
 
-    result = Rewriting(shown).of(jaxpr)
+    result = Rewriting(rewrite_eqn).of(jaxpr)
     if result is jaxpr:
         why = "".join(f" {p} could not be traced ({type(e).__name__}: {e})." for p, e in failed.items())
         raise NotImplementedError(

@@ -24,7 +24,7 @@ def communicates(params: dict[str, Any]) -> bool:
 
 
 def changed(jaxpr: Any, **parts: Any) -> Any:
-    """Return a jaxpr with these parts replaced; a closed one stays closed."""
+    """Return a copy of a jaxpr, closed or not, with these parts replaced."""
     inner = getattr(jaxpr, "jaxpr", jaxpr)
     result = inner.replace(**parts)
     return result if inner is jaxpr else jaxpr.replace(jaxpr=result)
@@ -46,7 +46,7 @@ def map_jaxprs(change: Callable[[Any], Any], params: dict[str, Any]) -> dict[str
 
 
 def as_call(eqn: Any, jaxpr: Any) -> Any:
-    """Return the equation as a call of a jaxpr that communicates."""
+    """Replace an equation by a call of ``jaxpr``, which communicates, with the same operands and results."""
     from jax.extend.core.primitives import closed_call_p  # takes a while to import
 
     return eqn.replace(primitive=closed_call_p, params={"call_jaxpr": jaxpr}, effects={*eqn.effects, ordered})
@@ -62,7 +62,7 @@ class Rewriting:
         self._seen: dict[int, tuple[Any, Any]] = {}
 
     def of(self, jaxpr: Any) -> Any:
-        """Return the jaxpr with its equations rewritten; the same object if none has changed."""
+        """Rewrite the equations of a jaxpr, and return the new jaxpr; the same object if nothing has changed."""
         if id(jaxpr) not in self._seen:
             inner = getattr(jaxpr, "jaxpr", jaxpr)  # a closed one's
             eqns = [self._equation(self, eqn) for eqn in inner.eqns]
@@ -74,7 +74,7 @@ class Rewriting:
         return self._seen[id(jaxpr)][1]
 
     def inside(self, eqn: Any) -> Any:
-        """Return the equation with the jaxprs in its parameters rewritten; the same object if none has changed."""
+        """Rewrite the jaxprs in an equation's parameters, and return the new equation; the same object if unchanged."""
         params = map_jaxprs(self.of, eqn.params)
         if params is eqn.params:
             return eqn

@@ -19,7 +19,7 @@ def manual_axes() -> frozenset[str]:
     return frozenset(jax.sharding.get_abstract_mesh().manual_axes)
 
 
-def is_spread() -> bool:
+def is_in_shard_map() -> bool:
     """Return True while a ``jax.shard_map`` over several devices is being traced."""
     return bool(manual_axes()) and jax.sharding.get_abstract_mesh().size > 1
 
@@ -46,12 +46,12 @@ def vary(x: Any, axes: frozenset[str]) -> Any:
     return jax.lax.pcast(x, tuple(missing), to="varying") if missing else x
 
 
-def reshaped(aval: ShapedArray, shape: Sequence[int], **other: Any) -> ShapedArray:
+def with_shape(aval: ShapedArray, shape: Sequence[int], **other: Any) -> ShapedArray:
     """Return the type with another shape, with no axis sharded."""
     return aval.update(shape=shape, sharding=_whole(aval.sharding.mesh, len(shape)), **other)
 
 
-def strong(aval: ShapedArray) -> ShapedArray:
+def without_weak_type(aval: ShapedArray) -> ShapedArray:
     """Return the type without JAX's weak_type, which MPI does not have, so that results have one type on all ranks."""
     return aval.update(weak_type=False) if aval.weak_type else aval
 
@@ -96,7 +96,7 @@ class Primitive(required.Primitive):
     def def_effectful_abstract_eval(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Define the rule for the results' types and the effects; it adds the varying axes to the types."""
 
-        def typed(*operands: Any, **params: Any) -> Any:
+        def abstract_eval(*operands: Any, **params: Any) -> Any:
             """Apply ``rule``, and add the varying axes of ``jax.shard_map`` to the results' types."""
             results, effects = rule(*operands, **params)
             if axes := tracked_axes():
@@ -104,5 +104,5 @@ class Primitive(required.Primitive):
                 results = [with_varying(aval, axes) for aval in results]
             return list(results), effects
 
-        super().def_effectful_abstract_eval(typed)
+        super().def_effectful_abstract_eval(abstract_eval)
         return rule

@@ -29,7 +29,7 @@ _WHY_IN_A_POOL = (
 
 
 @contextlib.contextmanager
-def running(timer: threading.Timer) -> Iterator[None]:
+def run_timer(timer: threading.Timer) -> Iterator[None]:
     """Run a timer during the body of the with statement, in a daemon thread."""
     timer.daemon = True
     timer.start()
@@ -40,7 +40,7 @@ def running(timer: threading.Timer) -> Iterator[None]:
         timer.join()  # it may be ending the job
 
 
-def limited(what: str = "import mpixla", why: str = "") -> AbstractContextManager[None]:
+def limit_wait(what: str = "import mpixla", why: str = "") -> AbstractContextManager[None]:
     """Return a context that reports once if its body waits long for another rank, or ends the job.
 
     It ends the job if ``MPIXLA_TIMEOUT`` is set, and the body takes longer than that and than ``_LEAST``.
@@ -52,12 +52,12 @@ def limited(what: str = "import mpixla", why: str = "") -> AbstractContextManage
     if not limit:
         seconds += min(rank, 10) * _LATER
         timer = threading.Timer(seconds, lambda: _tell(what, f"{waits}, and goes on waiting. {why}\n", timer.finished))
-        return running(timer)
+        return run_timer(timer)
     end = (
         f"{waits}, longer than {settings.TIMEOUT}={limit:g} allows (here, {_LEAST:g} s at least), so the "
         f"whole job ends. {why}"
     )
-    return running(threading.Timer(seconds, abort, [end]))
+    return run_timer(threading.Timer(seconds, abort, [end]))
 
 
 def _tell(what: str, sentence: str, done: threading.Event) -> None:

@@ -182,7 +182,7 @@ def own_comm() -> MPI.Intracomm:
     """
     global _own, _users, _users_is_alive
     if _own is None:
-        with arrival.limited():
+        with arrival.limit_wait():
             _own = MPI.COMM_WORLD.Clone()
         _users, _users_is_alive = MPI.COMM_WORLD.Clone(), True
         for comm in (_own, _users):

@@ -54,7 +54,7 @@ def begin(wishes: Sequence[bool]) -> None:
         native.lib.mpixla_gpu_mpi_refuse(why_not.encode(errors="replace"))
 
 
-def settle() -> None:
+def note_missing_gpu() -> None:
     """Tell the C library if JAX finds no GPU here; called when a program is lowered, by when JAX has started."""
     global _here
     if not _here or any(os.environ.get(name) for name in _DRIVER_VARIABLES):

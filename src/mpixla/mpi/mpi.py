@@ -54,7 +54,7 @@ def _watched() -> Iterator[None]:
     The report comes from a thread of the C library, since MPI_Init holds Python's global lock.
     """
     name = f"MPI's start {started.launcher()}"
-    if "mpi4py.MPI" in sys.modules or started.by_launcher() is None or not host_lock.acquire(name):
+    if "mpi4py.MPI" in sys.modules or started.detect_launcher() is None or not host_lock.acquire(name):
         yield
         return
     try:
@@ -107,7 +107,7 @@ if MPI.Query_thread() in _TOO_LOW:
 
 def wrong_launcher() -> str | None:
     """Return the message for processes that one launcher has started as separate MPI jobs; None if all is well."""
-    found = started.by_launcher()
+    found = started.detect_launcher()
     if MPI.COMM_WORLD.Get_size() > 1 or found is None:
         return None
     variable, launcher, number = found

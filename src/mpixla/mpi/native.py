@@ -142,7 +142,7 @@ def _load() -> Any:
 _thread_states = threading.local()
 
 
-def grant(function: Callable[[], None]) -> Any:
+def make_callback(function: Callable[[], None]) -> Any:
     """Return a C function that calls a Python function, for ``mpixla_front_end_set``.
 
     The calling thread is the C library's. It keeps the thread state that Python creates at its first call: otherwise

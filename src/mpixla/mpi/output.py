@@ -25,13 +25,13 @@ def flush() -> None:
             getattr(sys, name).flush()
 
 
-@native.grant
+@native.make_callback
 def _flush_all() -> None:
     with _flushing:
         flush()
 
 
-@native.grant
+@native.make_callback
 def _flush_own() -> None:
     """Flush standard output if it is of Python's own class, which may be flushed in any thread."""
     with _flushing:

@@ -12,7 +12,7 @@ import numpy as np
 from ..core.primitive import REPLICATED, VARYING, counts_once
 from ..core.rank import known_rank_at
 from ..core.values import as_scalar, is_traced
-from ..jaxprs.spmd import is_spread
+from ..jaxprs.spmd import is_in_shard_map
 from ..mpi import native
 from ..mpi.comm import Comm, Reduction, Shift, reduction_of
 from ..mpi.mpi import MPI
@@ -61,7 +61,7 @@ _left_to_calls = contextvars.ContextVar("mpixla: calls refuse wrong ranks", defa
 
 @contextlib.contextmanager
 def ranks_left_to_calls() -> Iterator[None]:
-    """Leave it to the call, when it runs, to refuse a rank that the communicator does not have, in this context.
+    """Turn off, in this context, the check that ranks exist while tracing: the call makes it when it runs.
 
     So a branch that is traced on all ranks, and taken only where its rank exists, can contain such a rank.
     """
@@ -86,7 +86,7 @@ def as_rank(value: Any, what: str, name: str, comm: Comm) -> int:
 
 def refuse_where_sharded(name: str, comm: Comm, instead: str) -> None:
     """Raise NotImplementedError inside ``jax.shard_map`` for an operation whose array has another shape on the root."""
-    if comm.size > 1 and is_spread():
+    if comm.size > 1 and is_in_shard_map():
         raise NotImplementedError(
             f"{name} has an array of another shape on the root than elsewhere, but inside jax.shard_map all processes "
             f"run one program, where it has one shape. Use {instead}."
@@ -136,7 +136,7 @@ def _as_tag(value: Any, what: str, name: str, *, or_any: bool) -> Tag:
 
 
 def as_message(name: str, comm: Comm, **given: Any) -> dict[str, Any]:
-    """Return the ranks and tags of a message by name. With one direction only, errors call the tag ``tag``."""
+    """Check a message's ranks and tags, and return them by name; for one direction, errors call the tag ``tag``."""
     message: dict[str, Any] = {}
     for part, value in given.items():
         what = "tag" if len(given) == 2 and "tag" in part else part
@@ -150,7 +150,7 @@ def as_message(name: str, comm: Comm, **given: Any) -> dict[str, Any]:
 
 
 def as_axes(axes: Sequence[int], x: jax.Array, said: str, rule: str = "") -> tuple[int, ...]:
-    """Return different axes of an array, counted from the front.
+    """Check that an array has these axes, each once, and return them counted from the front.
 
     A refusal begins with ``said`` and ends with ``rule``, which has a space before it.
     """
@@ -163,7 +163,7 @@ def as_axes(axes: Sequence[int], x: jax.Array, said: str, rule: str = "") -> tup
     return own
 
 
-def as_room(capacity: Any, template: Any, name: str) -> int | None:
+def as_capacity(capacity: Any, template: Any, name: str) -> int | None:
     """Return the capacity of the result in rows if counts are known only at run time, else None."""
     if capacity is None:
         if template is not None:
@@ -171,15 +171,15 @@ def as_room(capacity: Any, template: Any, name: str) -> int | None:
                 f"{name} takes a template only with a capacity: without it the result has no rows but those that come."
             )
         return None
-    room = as_integer(capacity, "capacity", name)
-    if not 0 <= room < 2**63:
-        raise ValueError(f"capacity of {name} is {room}, but must be a number of rows, 0 or more.")
-    return room
+    capacity = as_integer(capacity, "capacity", name)
+    if not 0 <= capacity < 2**63:
+        raise ValueError(f"capacity of {name} is {capacity}, but must be a number of rows, 0 or more.")
+    return capacity
 
 
-def as_counts(value: Any, what: str, name: str, number: int, each: str, room: int | None) -> Any:
+def as_counts(value: Any, what: str, name: str, number: int, each: str, capacity: int | None) -> Any:
     """Return ``number`` counts of rows, one for ``each`` in words: a tuple, or an array that the C library checks."""
-    if room is None:
+    if capacity is None:
         return _static_counts(value, what, name, number, each)
     counts = as_integers(value, what, name)
     if counts.shape != (number,):
@@ -213,7 +213,7 @@ def _static_counts(value: Any, what: str, name: str, number: int, each: str) -> 
 
 
 def as_integers(value: Any, what: str, name: str) -> jax.Array:
-    """Return an array of integers, of the same type on every rank."""
+    """Convert counts or sizes to an integer array of one type on every rank; raise TypeError for other values."""
     # JAX would truncate NumPy's integers to the lower bits.
     given = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
     try:
@@ -246,7 +246,7 @@ def as_reduction(op: Any, x: jax.Array, name: str) -> Reduction:
 
 
 def as_convention(cotangent: Any, name: str, comm: Comm) -> str:
-    """Return how cotangents of a result that is the same on every rank are counted (docs/derivatives.md).
+    """Check ``cotangent``, the way in which reverse mode counts a replicated result's cotangents, and return it.
 
     Where JAX's types cannot express that they count once, the cotangents of all ranks count.
     """

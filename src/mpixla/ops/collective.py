@@ -11,10 +11,10 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from ..core.eager import eager
-from ..core.hold import hold
 from ..core.primitive import REPLICATED, VARYING, Cotangent, as_array, compose, counts_once, make
 from ..core.rank import by_root, own_rank
-from ..core.tree import Tree, as_leaf, check_leading_size, data_of, joins, moves
+from ..core.sequence import sequence_after
+from ..core.tree import Tree, as_leaf, call_per_dtype, call_per_leaf, check_leading_size, unwrap_keys
 from ..jaxprs.spmd import Primitive
 from ..mpi.comm import Comm, Reduction, comm_of, reduction_of
 from ..mpi.mpi import MPI
@@ -36,8 +36,8 @@ from .shapes import (
 SUM = reduction_of(MPI.SUM)
 
 
-def shares(x: Any, comm: Comm, op: Reduction) -> Any:
-    """Return the derivative of the reduction over all ranks by this rank's ``x``."""
+def reduction_weights(x: Any, comm: Comm, op: Reduction) -> Any:
+    """Return the derivative of a reduction's result by this rank's ``x``, entry by entry; it communicates."""
     if op.name == "PROD":  # the product of all others, which is right where a factor is zero
         before, after = (exscan_p.bind(x, comm=comm, op=op, reverse=reverse)[0] for reverse in (False, True))
         return before * after
@@ -51,7 +51,7 @@ def _equal(x: Any, extremes: Any) -> Any:
 
     For the comparison alone XLA might recompute ``x``.
     """
-    _, (sent,) = hold([extremes], [x])
+    _, (sent,) = sequence_after([extremes], [x])
     return sent == extremes
 
 
@@ -79,8 +79,8 @@ def _weighted_prefix(scan: Primitive, x: Any, t: Any, comm: Comm, op: Reduction,
     return reduce_scatter_p.bind(jnp.where(behind, weights * t[None], 0), comm=comm, op=SUM)
 
 
-def counted(ct: Any, comm: Comm, cotangent: str) -> Any:
-    """Return the cotangent of a result that is the same on every rank; the sum of all ranks' if they are varying."""
+def replicated_cotangent(ct: Any, comm: Comm, cotangent: str) -> Any:
+    """Return the operand's cotangent from that of a result equal on all ranks; their sum if they are varying."""
     if cotangent == VARYING:
         return allreduce_p.bind(ct, comm=comm, op=SUM, cotangent=VARYING)[0]
     return pvary_p.bind(ct, comm=comm)[0]
@@ -102,7 +102,7 @@ def transpose_to_gather(gather: Primitive, ct: Any, *values: Any, comm: Comm, ro
 # allgather
 
 
-def own_part(x: Any, comm: Comm, axis: int = 0) -> Any:
+def own_entry(x: Any, comm: Comm, axis: int = 0) -> Any:
     """Return this rank's entry along an axis that has one for each rank."""
     return _entry(x, own_rank(comm), axis, keepdims=False)
 
@@ -114,7 +114,7 @@ _entry = jax.jit(jax.lax.dynamic_index_in_dim, static_argnums=2, static_argnames
 def _allgather_transpose_rule(ct: Any, *, types: Any, comm: Comm, cotangent: str) -> list[Any]:
     if cotangent == VARYING:
         return reduce_scatter_p.bind(ct, comm=comm, op=SUM)
-    return [own_part(counted(ct, comm, cotangent), comm)]
+    return [own_entry(replicated_cotangent(ct, comm, cotangent), comm)]
 
 
 allgather_p: Primitive = make(
@@ -122,7 +122,7 @@ allgather_p: Primitive = make(
 )
 
 
-@moves()
+@call_per_leaf()
 def allgather(x: Any, *, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED) -> Any:
     """Gather the arrays of all ranks on every rank.
 
@@ -157,11 +157,11 @@ def allgather(x: Any, *, comm: MPI.Comm | None = None, cotangent: Cotangent = RE
 
 
 def _allreduce_weighted_rule(x: Any, t: Any, *, comm: Comm, op: Reduction, cotangent: str) -> list[Any]:
-    return allreduce_p.bind(shares(x, comm, op) * t, comm=comm, op=SUM, cotangent=cotangent)
+    return allreduce_p.bind(reduction_weights(x, comm, op) * t, comm=comm, op=SUM, cotangent=cotangent)
 
 
 def _allreduce_transpose_rule(ct: Any, *, types: Any, comm: Comm, op: Reduction, cotangent: str) -> list[Any]:
-    return [counted(ct, comm, cotangent)]
+    return [replicated_cotangent(ct, comm, cotangent)]
 
 
 allreduce_p: Primitive = make(
@@ -194,7 +194,7 @@ pvary_p.takes_replicated = True
 def allreduce(x: ArrayLike, op: MPI.Op, *, comm: MPI.Comm | None = ..., cotangent: Cotangent = ...) -> jax.Array: ...
 @overload
 def allreduce(x: Tree, op: MPI.Op, *, comm: MPI.Comm | None = ..., cotangent: Cotangent = ...) -> Tree: ...
-@joins(reduces=True)
+@call_per_dtype(reduces=True)
 def allreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED) -> Any:
     """Reduce the arrays of all ranks, element by element, with the result on every rank.
 
@@ -236,7 +236,7 @@ def allreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None, cotangent: Co
 def pvary(x: ArrayLike, *, comm: MPI.Comm | None = ...) -> jax.Array: ...
 @overload
 def pvary(x: Tree, *, comm: MPI.Comm | None = ...) -> Tree: ...
-@moves()
+@call_per_leaf()
 def pvary(x: Any, *, comm: MPI.Comm | None = None) -> Any:
     """Return ``x``, marked as the same on every rank and about to be used differently on each.
 
@@ -281,7 +281,7 @@ def _alltoall_transpose_rule(ct: Any, *, types: Any, comm: Comm) -> list[Any]:
 alltoall_p: Primitive = make("alltoall", same_abstract_eval, batch=BATCH_SECOND, transpose=_alltoall_transpose_rule)
 
 
-@moves(keys=True)
+@call_per_leaf(keys=True)
 def alltoall(x: Any, *, comm: MPI.Comm | None = None) -> Any:
     """Send a slice of this rank's array to each rank, and receive one from each.
 
@@ -307,7 +307,7 @@ def alltoall(x: Any, *, comm: MPI.Comm | None = None) -> Any:
     """
     x, c = as_leaf(x, "x", "alltoall"), comm_of(comm)
     check_leading_size(x, "alltoall", c)
-    return alltoall_p.bind(data_of(x), comm=c)[0]
+    return alltoall_p.bind(unwrap_keys(x), comm=c)[0]
 
 
 # barrier
@@ -344,7 +344,7 @@ def _bcast_transpose_rule(ct: Any, *, types: Any, comm: Comm, root: int, cotange
     if cotangent == VARYING:
         (total,) = reduce_p.bind(ct, comm=comm, op=SUM, root=root)
     else:
-        total = counted(ct, comm, cotangent)
+        total = replicated_cotangent(ct, comm, cotangent)
     return [by_root(comm, root, total)]
 
 
@@ -355,7 +355,7 @@ bcast_p: Primitive = make("bcast", same_abstract_eval, batch=BATCH_FIRST, transp
 def bcast(x: ArrayLike, root: int, *, comm: MPI.Comm | None = ..., cotangent: Cotangent = ...) -> jax.Array: ...
 @overload
 def bcast(x: Tree, root: int, *, comm: MPI.Comm | None = ..., cotangent: Cotangent = ...) -> Tree: ...
-@joins(reduces=False)
+@call_per_dtype(reduces=False)
 def bcast(x: Any, root: int, *, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED) -> Any:
     """Send the root's array to every rank.
 
@@ -419,7 +419,7 @@ exscan_p: Primitive = compose(
 )
 
 
-@joins(reduces=True)
+@call_per_dtype(reduces=True)
 def exscan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
     """Reduce, on each rank, the arrays of the ranks before it.
 
@@ -462,7 +462,7 @@ def _gather_transpose_rule(ct: Any, *, types: Any, comm: Comm, root: int) -> lis
 gather_p: Primitive = make("gather", stack_abstract_eval, batch=stack_batch_axes, transpose=_gather_transpose_rule)
 
 
-@moves()
+@call_per_leaf()
 def gather(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Any:
     """Gather the arrays of all ranks on the root.
 
@@ -501,7 +501,7 @@ def gather(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Any:
 
 
 def _reduce_weighted_rule(x: Any, t: Any, *, comm: Comm, op: Reduction, root: int) -> list[Any]:
-    (total,) = reduce_p.bind(shares(x, comm, op) * t, comm=comm, op=SUM, root=root)
+    (total,) = reduce_p.bind(reduction_weights(x, comm, op) * t, comm=comm, op=SUM, root=root)
     return [by_root(comm, root, total, t)]
 
 
@@ -515,7 +515,7 @@ reduce_p: Primitive = make(
 )
 
 
-@joins(reduces=True)
+@call_per_dtype(reduces=True)
 def reduce(x: Any, op: MPI.Op, root: int, *, comm: MPI.Comm | None = None) -> Any:
     """Reduce the arrays of all ranks, element by element, with the result on the root.
 
@@ -555,7 +555,7 @@ def reduce(x: Any, op: MPI.Op, root: int, *, comm: MPI.Comm | None = None) -> An
 
 
 def _reduce_scatter_weighted_rule(x: Any, t: Any, *, comm: Comm, op: Reduction) -> list[Any]:
-    return reduce_scatter_p.bind(shares(x, comm, op) * t, comm=comm, op=SUM)
+    return reduce_scatter_p.bind(reduction_weights(x, comm, op) * t, comm=comm, op=SUM)
 
 
 def _reduce_scatter_transpose_rule(ct: Any, *, types: Any, comm: Comm, op: Reduction) -> list[Any]:
@@ -571,7 +571,7 @@ reduce_scatter_p: Primitive = make(
 )
 
 
-@joins(reduces=True, kept_axes=1)
+@call_per_dtype(reduces=True, kept_axes=1)
 def reduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
     """Reduce the arrays of all ranks, element by element, with a slice of the result on each rank.
 
@@ -621,7 +621,7 @@ scan_p: Primitive = make(
 )
 
 
-@joins(reduces=True)
+@call_per_dtype(reduces=True)
 def scan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
     """Reduce, on each rank, the arrays of the ranks up to and including itself.
 
@@ -667,7 +667,7 @@ scatter_p: Primitive = make(
 )
 
 
-@moves(keys=True)
+@call_per_leaf(keys=True)
 def scatter(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Any:
     """Send a slice of the root's array to each rank.
 
@@ -699,4 +699,4 @@ def scatter(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Any:
     root = as_rank(root, "root", "scatter", c)
     if c.rank == root:
         check_leading_size(x, "scatter", c)
-    return scatter_p.bind(data_of(x), comm=c, root=root)[0]
+    return scatter_p.bind(unwrap_keys(x), comm=c, root=root)[0]

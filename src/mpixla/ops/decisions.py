@@ -19,7 +19,7 @@ from ..jaxprs.effect import ordered
 from ..jaxprs.rewrite import Rewriting, as_call, jaxprs_in
 from ..mpi.comm import Comm
 from ..partial_eval.while_loops import make_loop_decided_before
-from .replicated import CHECKED, TOLD, compare
+from .replicated import CHECKED, REPORTED, compare
 
 COMPARISONS = ("eq", "ge", "gt", "le", "lt", "ne")
 ASKS = "(a norm or an inner product of this rank's part? docs/solvers.md)"
@@ -58,7 +58,7 @@ def _with_check(eqn: Any, comms: tuple[Comm, ...]) -> Any:
         numbers = {f"number {i + 1} by which a loop ends {ASKS}": x for i, x in enumerate(compared)}
         for comm in comms:
             if numbers:
-                compare(numbers, comm, TOLD)
+                compare(numbers, comm, REPORTED)
             compare({f"whether a loop goes on {ASKS}": goes_on}, comm, CHECKED)
         return goes_on
 

@@ -12,25 +12,25 @@ from jax.experimental.jet import jet_rules
 
 from ..checks import sites
 from ..core.eager import eager
-from ..core.exact import rounded, words_of
-from ..core.primitive import REPLICATED, Cotangent, compose, wide
+from ..core.exact import accumulate, round_accumulators
+from ..core.primitive import REPLICATED, Cotangent, accumulation_dtype, compose
 from ..core.tree import as_leaves, flatten, is_key
-from ..jaxprs.spmd import Primitive, reshaped
+from ..jaxprs.spmd import Primitive, with_shape
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
 from .arguments import as_axes, as_convention, as_integer
-from .collective import SUM, allreduce_p, counted
+from .collective import SUM, allreduce_p, replicated_cotangent
 from .shapes import BATCH_FIRST
 
 # fsum: the sum of each line of the arrays over all ranks. One MPI call for all arrays.
 
 
 def _sums(*arrays: ShapedArray, **params: Any) -> list[ShapedArray]:
-    return [reshaped(x, x.shape[:-1]) for x in arrays]
+    return [with_shape(x, x.shape[:-1]) for x in arrays]
 
 
-def _added(words: Sequence[Any], comm: Comm, cotangent: str) -> list[Any]:
-    """Return the sums over all ranks of accumulators, whose words are the last axis of the arrays."""
+def _sum_accumulators(words: Sequence[Any], comm: Comm, cotangent: str) -> list[Any]:
+    """Add the ranks' accumulators of exact sums, whose words are the last axis, and return the totals."""
     flat = [x.reshape(-1, x.shape[-1]) for x in words]
     (total,) = allreduce_p.bind(jnp.concatenate(flat), comm=comm, op=SUM, cotangent=cotangent)
     parts = jnp.split(total, np.cumsum([len(x) for x in flat])[:-1].tolist())
@@ -38,14 +38,14 @@ def _added(words: Sequence[Any], comm: Comm, cotangent: str) -> list[Any]:
 
 
 def _fsum_fun(*arrays: Any, comm: Comm, cotangent: str) -> list[Any]:
-    total = _added([words_of(x.astype(wide(x.dtype))) for x in arrays], comm, cotangent)
-    return [rounded(words, x.dtype) for words, x in zip(total, arrays, strict=True)]
+    total = _sum_accumulators([accumulate(x.astype(accumulation_dtype(x.dtype))) for x in arrays], comm, cotangent)
+    return [round_accumulators(words, x.dtype) for words, x in zip(total, arrays, strict=True)]
 
 
 def _fsum_transpose(*cts: Any, types: Any, comm: Comm, cotangent: str) -> list[Any]:
     """Return the operands' cotangents: the sum's cotangent for each entry."""
     return [
-        jnp.broadcast_to(counted(ct, comm, cotangent)[..., None], aval.shape)
+        jnp.broadcast_to(replicated_cotangent(ct, comm, cotangent)[..., None], aval.shape)
         for ct, aval in zip(cts, types, strict=True)
     ]
 
@@ -57,12 +57,12 @@ _fsum_p: Primitive = compose("fsum", _sums, _fsum_fun, batch=BATCH_FIRST, transp
 
 
 def _exact_dot_impl(x: Any, y: Any, *, comm: Comm, cotangent: str, dtype: Any) -> list[Any]:
-    (total,) = _added([words_of(x, y)], comm, cotangent)
-    return [rounded(total, dtype)]
+    (total,) = _sum_accumulators([accumulate(x, y)], comm, cotangent)
+    return [round_accumulators(total, dtype)]
 
 
 def _exact_dot_abstract_eval(x: ShapedArray, y: ShapedArray, *, dtype: Any, **params: Any) -> list[ShapedArray]:
-    return [reshaped(x, x.shape[:-1], dtype=np.dtype(dtype))]
+    return [with_shape(x, x.shape[:-1], dtype=np.dtype(dtype))]
 
 
 def _exact_dot_jvp_rule(primals: Any, tangents: Any, *, comm: Comm, cotangent: str, dtype: Any) -> list[Any]:
@@ -117,8 +117,8 @@ def _dot(x: jax.Array, y: jax.Array, params: dict[str, Any]) -> jax.Array:
     return jax.lax.complex(parts[0], parts[1])
 
 
-def _lines(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
-    """Return the array with these axes joined into one, the last."""
+def _join_axes(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
+    """Return the array with these axes moved behind the others and joined into one."""
     kept = [i for i in range(x.ndim) if i not in axes]
     sizes = [x.shape[i] for i in kept]
     return jnp.transpose(x, (*kept, *axes)).reshape(*sizes, math.prod(x.shape[i] for i in axes))
@@ -191,7 +191,7 @@ def fsum(
         if is_key(array):
             raise TypeError("fsum cannot sum PRNG keys, which can only be moved: with bcast, for example.")
         check_floats(array, "x of fsum", "whose sums are exact already: use allreduce of jnp.sum.")
-    lines = [_lines(array, _axes(axis, array)) for array in arrays]
+    lines = [_join_axes(array, _axes(axis, array)) for array in arrays]
     parts = [jnp.stack([line.real, line.imag]) if jnp.iscomplexobj(line) else line for line in lines]
     with sites.part(sites.of_packed("exact sums", [f"{math.prod(x.shape[:-1])} {x.dtype.name}" for x in parts])):
         sums = _fsum_p.bind(*parts, comm=c, cotangent=convention) if parts else []

@@ -14,8 +14,8 @@ from mpi4py import MPI
 
 from ..core.eager import eager
 from ..core.pack import pack, unpack
-from ..core.primitive import lower_in_place, make, refuse_symbolic, wide
-from ..core.tree import Plan, Tree, as_leaves, data_of, flatten, plan_of_each
+from ..core.primitive import accumulation_dtype, lower_in_place, make, refuse_symbolic
+from ..core.tree import Plan, Tree, as_leaves, flatten, plan_of_each, unwrap_keys
 from ..jaxprs.spmd import Primitive
 from ..mpi.comm import Comm, Shift, comm_of
 from .arguments import as_axes, as_integer, as_static
@@ -40,7 +40,7 @@ def _make(name: str, transposed: Callable[[], Primitive]) -> Primitive:
 
     def transpose(*cotangents: Any, types: Any, **params: Any) -> list[Any]:
         # The C library adds floats of 32 bits and more.
-        added = transposed().bind(*(ct.astype(wide(ct.dtype)) for ct in cotangents), **params)
+        added = transposed().bind(*(ct.astype(accumulation_dtype(ct.dtype)) for ct in cotangents), **params)
         return [y.astype(ct.dtype) for y, ct in zip(added, cotangents, strict=True)]
 
     def batch(arrays: Any, dims: Any, *, axes: _Axes, **params: Any) -> tuple[Any, Any]:
@@ -196,7 +196,7 @@ def _blocks_of(x: Any, comm: Any, width: Any, axes: Any, name: str) -> tuple[lis
     arrays = as_leaves(x, leaves, "x", name)
     refuse_symbolic(arrays, name)
     own = tuple(_axes_of(array, given, widths, name) for array in arrays)
-    data = [data_of(array) for array in arrays]
+    data = [unwrap_keys(array) for array in arrays]
     dtypes = dict.fromkeys(y.dtype for y in data)
     groups = tuple(tuple(i for i, y in enumerate(data) if y.dtype == dtype) for dtype in dtypes)
     return data, _Halo(plan_of_each(tree, arrays), c, own, widths, groups)

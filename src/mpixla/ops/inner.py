@@ -9,7 +9,7 @@ import numpy as np
 
 from ..base.words import as_flag
 from ..core.eager import eager
-from ..core.primitive import REPLICATED, Cotangent, as_array, wide
+from ..core.primitive import REPLICATED, Cotangent, accumulation_dtype, as_array
 from ..core.tree import as_leaves, flatten
 from ..mpi.comm import comm_of
 from ..mpi.mpi import MPI
@@ -58,8 +58,8 @@ def _mask(mask: Any, leaf: jax.Array, name: str) -> jax.Array:
     return taken
 
 
-def _counting(leaves: list[jax.Array], masks: list[jax.Array | None], dtype: Any) -> list[jax.Array]:
-    """Return the leaves as this dtype, with zeros where entries do not count."""
+def _apply_masks(leaves: list[jax.Array], masks: list[jax.Array | None], dtype: Any) -> list[jax.Array]:
+    """Return the leaves as this dtype, with zeros where their masks are False."""
     typed = [leaf.astype(dtype) for leaf in leaves]
     # Not a product: a ghost cell may hold NaN.
     return [x if m is None else jnp.where(m, x, jnp.zeros_like(x)) for x, m in zip(typed, masks, strict=True)]
@@ -69,11 +69,11 @@ def _dot(x: jax.Array, y: jax.Array) -> jax.Array:
     return jnp.vdot(x, y, precision=jax.lax.Precision.HIGHEST)
 
 
-def _as_one(leaves: list[jax.Array], masks: list[jax.Array | None], work: Any, what: str) -> jax.Array:
+def _concatenate(leaves: list[jax.Array], masks: list[jax.Array | None], work: Any, what: str) -> jax.Array:
     """Return the leaves flattened and joined into one array, for an exact sum."""
     for leaf in leaves:
         check_floats(leaf, what, "but exact is for floats and complex numbers. Convert it, or leave out exact.")
-    return jnp.concatenate([leaf.reshape(-1) for leaf in _counting(leaves, masks, work)])
+    return jnp.concatenate([leaf.reshape(-1) for leaf in _apply_masks(leaves, masks, work)])
 
 
 def _is_exact(exact: Any, name: str) -> bool:
@@ -137,13 +137,13 @@ def vdot(
     c = comm_of(comm)
     convention = as_convention(cotangent, "vdot", c)
     dtype = jnp.result_type(*xs, *ys)
-    work = wide(dtype)
+    work = accumulation_dtype(dtype)
     masks = _masks(mask, xs, structure, "vdot")
     if _is_exact(exact, "vdot"):
-        one = _as_one(xs, masks, work, "x of vdot")
-        other = one if all(a is b for a, b in zip(xs, ys, strict=True)) else _as_one(ys, masks, work, "y of vdot")
+        one = _concatenate(xs, masks, work, "x of vdot")
+        other = one if all(a is b for a, b in zip(xs, ys, strict=True)) else _concatenate(ys, masks, work, "y of vdot")
         return exact_dot(one, other, dtype, c, convention).astype(dtype)
-    parts = list(map(_dot, _counting(xs, masks, work), _counting(ys, masks, work)))
+    parts = list(map(_dot, _apply_masks(xs, masks, work), _apply_masks(ys, masks, work)))
     own = sum(parts[1:], parts[0])
     if own.dtype == bool:
         raise TypeError("vdot cannot sum up bools. Convert them, to int32 for their number.")
@@ -203,14 +203,14 @@ def norm(
     c = comm_of(comm)
     convention = as_convention(cotangent, "norm", c)
     dtype = jnp.result_type(*leaves, 1.0)
-    masks, work = _masks(mask, leaves, structure, "norm"), wide(dtype)
+    masks, work = _masks(mask, leaves, structure, "norm"), accumulation_dtype(dtype)
     if not _is_exact(exact, "norm") or ord == jnp.inf:  # the maximum is exact
         own = _part_of_norm(leaves, masks, ord=ord, work=work)
         total = allreduce(own, op=MPI.MAX if ord == jnp.inf else MPI.SUM, comm=comm, cotangent=cotangent)
     elif ord == 1:
-        total = fsum(_sizes(_as_one(leaves, masks, work, "x of norm")), comm=comm, cotangent=cotangent)
+        total = fsum(_sizes(_concatenate(leaves, masks, work, "x of norm")), comm=comm, cotangent=cotangent)
     else:
-        one = _as_one(leaves, masks, work, "x of norm")
+        one = _concatenate(leaves, masks, work, "x of norm")
         total = exact_dot(one, one, work, c, convention).real
         if ord == "rms":
             count = _count(leaves, masks)  # in two numbers that float32 represents
@@ -225,7 +225,7 @@ def norm(
 @functools.partial(jax.jit, static_argnames=("ord", "work"))
 def _part_of_norm(leaves: list[jax.Array], masks: list[jax.Array | None], *, ord: float | str, work: Any) -> jax.Array:
     """Return the operand of the reduction: the sum or maximum of this rank's part; for "rms" also how many count."""
-    parts = _counting(leaves, masks, work)
+    parts = _apply_masks(leaves, masks, work)
     if ord in (1, jnp.inf):
         sizes = list(map(_sizes, parts))
         if ord == 1:

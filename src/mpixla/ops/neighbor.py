@@ -14,13 +14,13 @@ from jax.core import ShapedArray
 
 from ..core.eager import eager
 from ..core.primitive import as_array, compose, make
-from ..core.tree import as_leaf, data_of, moves
-from ..jaxprs.spmd import Primitive, reshaped
+from ..core.tree import as_leaf, call_per_leaf, unwrap_keys
+from ..jaxprs.spmd import Primitive, with_shape
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
-from .arguments import as_counts, as_room
+from .arguments import as_capacity, as_counts
 from .shapes import BATCH_SECOND, stack_batch_axes
-from .vector import bind, moved, resized, result_of, with_room
+from .vector import bind, communicate_rows, resized, with_capacity, with_template_and_counts
 
 # Topologies. Programs contain only the numbers of neighbours; the C library looks up their ranks
 # (native/mpi/topology.h).
@@ -89,7 +89,7 @@ def _exchange_abstract_eval(
     return resized(x, recvcounts, capacity)
 
 
-@with_room
+@with_capacity
 def _exchange_transpose_rule(
     ct: Any,
     *,
@@ -119,7 +119,7 @@ exchange_p: Primitive = make(
 
 
 def _neighbor_allgather_abstract_eval(x: ShapedArray, *, comm: Comm, degrees: Degrees) -> list[ShapedArray]:
-    return [reshaped(x, (degrees.in_, *x.shape))]
+    return [with_shape(x, (degrees.in_, *x.shape))]
 
 
 def _neighbor_allgather_impl(x: Any, *, comm: Comm, degrees: Degrees) -> list[Any]:
@@ -144,7 +144,7 @@ neighbor_allgather_p: Primitive = compose(
 # The operations
 
 
-@moves()
+@call_per_leaf()
 def neighbor_allgather(x: Any, *, comm: MPI.Topocomm) -> Any:
     """Send this rank's array to all its neighbours, and receive theirs.
 
@@ -181,7 +181,7 @@ def neighbor_allgather(x: Any, *, comm: MPI.Topocomm) -> Any:
     return neighbor_allgather_p.bind(x, comm=c, degrees=degrees)[0]
 
 
-@moves(keys=True)
+@call_per_leaf(keys=True)
 def neighbor_alltoall(x: Any, *, comm: MPI.Topocomm) -> Any:
     """Send a slice of this rank's array to each of its neighbours, and receive one from each.
 
@@ -216,7 +216,7 @@ def neighbor_alltoall(x: Any, *, comm: MPI.Topocomm) -> Any:
             f"neighbor_alltoall needs an array whose first axis has one entry for each of this rank's {degrees.out} "
             f"destinations on communicator '{c.name}', but x has shape {x.shape}."
         )
-    return _exchanged(data_of(x), (1,) * degrees.out, (1,) * degrees.in_, c, degrees, back=False)
+    return _exchanged(unwrap_keys(x), (1,) * degrees.out, (1,) * degrees.in_, c, degrees, back=False)
 
 
 @eager(1)
@@ -265,13 +265,15 @@ def neighbor_alltoallv(
         >>> ring.Free()
     """
     name = "neighbor_alltoallv"
-    room, (c, degrees) = as_room(capacity, template, name), _degrees_of(comm, name)
+    capacity, (c, degrees) = as_capacity(capacity, template, name), _degrees_of(comm, name)
     each = "each of this rank's {} {}s".format
-    sent = as_counts(sendcounts, "sendcounts", name, degrees.out, each(degrees.out, "destination"), room)
-    if room is not None and recvcounts is None:
+    sent = as_counts(sendcounts, "sendcounts", name, degrees.out, each(degrees.out, "destination"), capacity)
+    if capacity is not None and recvcounts is None:
         received = _exchanged(sent, (1,) * degrees.out, (1,) * degrees.in_, c, degrees, back=False)
     else:
-        received = as_counts(recvcounts, "recvcounts", name, degrees.in_, each(degrees.in_, "source"), room)
-    fits = (sum(sent), "the sum of sendcounts") if room is None else None
-    rows = moved(x, name, fits, lambda x: _exchanged(x, sent, received, c, degrees, back=False, capacity=room))
-    return result_of(rows, received, room, template, name)
+        received = as_counts(recvcounts, "recvcounts", name, degrees.in_, each(degrees.in_, "source"), capacity)
+    fits = (sum(sent), "the sum of sendcounts") if capacity is None else None
+    rows = communicate_rows(
+        x, name, fits, lambda x: _exchanged(x, sent, received, c, degrees, back=False, capacity=capacity)
+    )
+    return with_template_and_counts(rows, received, capacity, template, name)

@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 
 from ..core.primitive import as_array, compose, make
 from ..core.rank import rank_at
-from ..core.tree import Tree, moves
+from ..core.tree import Tree, call_per_leaf
 from ..core.values import has_values, joined, split
 from ..core.windows import use_windows
 from ..jaxprs.spmd import Primitive
@@ -95,7 +95,7 @@ def recv(
 def recv(
     x: Tree, source: Rank = ..., *, tag: Tag = ..., comm: MPI.Comm | None = ..., status: MPI.Status | None = ...
 ) -> Tree: ...
-@moves()
+@call_per_leaf()
 def recv(
     x: Any,
     source: Rank = ANY_SOURCE,
@@ -158,7 +158,7 @@ def _send_transpose_rule(*args: Any, **params: Any) -> list[Any]:
 send_p: Primitive = make("send", empty_abstract_eval, batch=BATCH_LAST, transpose=_send_transpose_rule)
 
 
-@moves()
+@call_per_leaf()
 def send(x: Any, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> None:
     """Send an array to another rank.
 
@@ -232,7 +232,7 @@ def sendrecv(
 def sendrecv(
     sendbuf: Any, recvbuf: Tree, source: Rank, dest: Rank, *, status: MPI.Status | None = ..., **more: Unpack[Tags]
 ) -> Tree: ...
-@moves(2)
+@call_per_leaf(2)
 def sendrecv(
     sendbuf: Any,
     recvbuf: Any,

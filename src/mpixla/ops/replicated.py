@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from ..checks.sites import number_of
 from ..core.eager import eager
 from ..core.primitive import lower_in_place, make
-from ..core.tree import Tree, as_leaf, data_of, plan_of_each, refuse_started
+from ..core.tree import Tree, as_leaf, plan_of_each, refuse_started, unwrap_keys
 from ..jaxprs.spmd import Primitive
 from ..mpi import native
 from ..mpi.comm import Comm, comm_of
@@ -52,7 +52,7 @@ def _leaf_number(path: str, x: jax.Array) -> int:
 
 # The meaning of a difference (native/ops/replicated.h): an error of assert_replicated, an error of checked mode, or a
 # report, once.
-_ASSERTED, CHECKED, TOLD = range(3)
+_ASSERTED, CHECKED, REPORTED = range(3)
 
 
 def compare(values: Mapping[str, Any], comm: Comm, checked: int) -> None:
@@ -99,6 +99,6 @@ def assert_replicated(tree: Tree, *, comm: MPI.Comm | None = None) -> Tree:
     c = comm_of(comm)
     leaves = tuple(_leaf_number(jax.tree_util.keystr(path), x) for (path, _), x in zip(paths, arrays, strict=True))
     # A rank without leaves takes part as well.
-    data = [data_of(x) for x in arrays] if arrays else [jnp.zeros(0)]
+    data = [unwrap_keys(x) for x in arrays] if arrays else [jnp.zeros(0)]
     results = assert_replicated_p.bind(*data, comm=c, leaves=leaves or (_number("an empty tree"),), checked=_ASSERTED)
     return plan_of_each(structure, arrays).tree_of(results if arrays else [])

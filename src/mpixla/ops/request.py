@@ -17,31 +17,31 @@ from jax.typing import ArrayLike
 from ..base.tracebacks import PACKAGE, public
 from ..base.words import kind_of
 from ..checks import sites
-from ..core.hold import hold
 from ..core.primitive import as_array, compose, make
 from ..core.rank import by_root
 from ..core.rules import refuse_one_way, tangents_beside_values, with_batch_at
+from ..core.sequence import sequence_after
 from ..core.tree import (
     Plan,
     Started,
     Tree,
     as_leaf,
+    call_per_dtype,
+    call_per_leaf,
     check_leading_size,
-    data_of,
-    joins,
-    moves,
     plan_of_each,
     refuse_started,
     started_in,
+    unwrap_keys,
 )
 from ..core.values import is_operand, joined, split
-from ..jaxprs.spmd import Primitive, is_spread, reshaped, vary, varying_axes
+from ..jaxprs.spmd import Primitive, is_in_shard_map, vary, varying_axes, with_shape
 from ..mpi import native
 from ..mpi.comm import Comm, Reduction, Shift, comm_of
 from ..mpi.mpi import MPI
-from ..partial_eval.shadow import tied
+from ..partial_eval.constant_tangents import tie_cotangents
 from .arguments import ANY_SOURCE, ANY_TAG, Rank, Tag, Tags, as_message, as_rank, as_reduction
-from .collective import SUM, own_part, shares
+from .collective import SUM, own_entry, reduction_weights
 from .point_to_point import if_any, of_template, refuse_any_source, swapped
 from .shapes import BATCH_FIRST, BATCH_LAST, BATCH_SECOND
 
@@ -109,14 +109,14 @@ def _to_row(x: Any, axis: int, batch: int) -> Any:
 
 
 def _start_abstract_eval(*operands: ShapedArray, batch: tuple[int, ...], **params: Any) -> list[ShapedArray]:
-    return [reshaped(operands[0], (*batch, _ID), dtype=np.dtype(np.float32))]
+    return [with_shape(operands[0], (*batch, _ID), dtype=np.dtype(np.float32))]
 
 
 def _row_shapes(*operands: ShapedArray, gives: _Type | None = None, **params: Any) -> list[ShapedArray]:
-    """Return the type of the id of a started request, or of a wait's result."""
+    """Infer the result's type of a row that starts a request, an id, or waits for one, an array."""
     if "batch" in params:
         return _start_abstract_eval(*operands, **params)
-    return [] if gives is None else [reshaped(operands[0], gives.shape, dtype=gives.dtype)]
+    return [] if gives is None else [with_shape(operands[0], gives.shape, dtype=gives.dtype)]
 
 
 _rows: dict[str, Primitive] = {name: make(name, _row_shapes) for name in native.request_ops}
@@ -169,13 +169,13 @@ def _by(name: str) -> _Back:
     return lambda message: (name, {})
 
 
-def _once(name: str, each: str) -> _Back:
-    """Return the kind ``name`` for reverse mode of a result that is the same on every rank: its cotangent counts once.
+def _reverse_as_once(name: str, each: str) -> _Back:
+    """Return the kind of the reverse call of a result that is equal on all ranks: its cotangent counts once.
 
     In jax.shard_map the types do not express that a wait's result is the same. There each rank's cotangent counts, by
     the kind ``each``.
     """
-    return lambda message: (each if is_spread() else name, {})
+    return lambda message: (each if is_in_shard_map() else name, {})
 
 
 def _from_receiver(message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -206,7 +206,7 @@ class _Kind:
     keeps: bool = False  # whether a request keeps an array: the sent one, or the template
 
 
-def _to_itself(part: Callable[[_Call, int, Any], Any], back: str) -> _Kind:
+def _make_self_message_kind(part: Callable[[_Call, int, Any], Any], back: str) -> _Kind:
     """Return a kind that sends the rank its own part of a cotangent that is the same on every rank and counts once.
 
     It needs no other rank, but the cotangent must get from start to wait all the same.
@@ -225,24 +225,26 @@ _KINDS = {
     "isend": _Kind("isend", BATCH_LAST, _from_receiver, wait=_wait_sent, keeps=True),
     "irecv": _Kind("irecv", BATCH_LAST, _to_sender, keeps=True),
     "isendrecv": _Kind("isendrecv", BATCH_LAST, _both_ways, takes=2, keeps=True),
-    "iallgather": _Kind("iallgather", (0, 1), _once("iallgather_transpose", "ireduce_scatter")),
-    "iallreduce": _Kind("iallreduce", BATCH_FIRST, _once("iallreduce_transpose", "iallreduce")),
+    "iallgather": _Kind("iallgather", (0, 1), _reverse_as_once("iallgather_transpose", "ireduce_scatter")),
+    "iallreduce": _Kind("iallreduce", BATCH_FIRST, _reverse_as_once("iallreduce_transpose", "iallreduce")),
     "ialltoall": _Kind("ialltoall", BATCH_SECOND, _by("ialltoall")),
-    "ibcast": _Kind("ibcast", BATCH_FIRST, _once("ibcast_transpose", "isum_on_root")),
+    "ibcast": _Kind("ibcast", BATCH_FIRST, _reverse_as_once("ibcast_transpose", "isum_on_root")),
     "ireduce_scatter": _Kind("ireduce_scatter", (1, 0), _by("iallgather_of_each")),
     # Each rank's cotangent of ireduce_scatter counts; and so in jax.shard_map those of ibcast, for the root.
     "iallgather_of_each": _Kind("iallgather", (0, 1), _by("ireduce_scatter")),
     "isum_on_root": _Kind("iallreduce", BATCH_FIRST, _by("ibcast"), wait=_wait_on_root),
-    "iallgather_transpose": _to_itself(lambda call, batch, x: own_part(x, call.comm, batch), "iallgather"),
-    "iallreduce_transpose": _to_itself(lambda call, batch, x: x, "iallreduce"),
-    "ibcast_transpose": _to_itself(lambda call, batch, x: by_root(call.comm, call.root, x), "ibcast"),
+    "iallgather_transpose": _make_self_message_kind(
+        lambda call, batch, x: own_entry(x, call.comm, batch), "iallgather"
+    ),
+    "iallreduce_transpose": _make_self_message_kind(lambda call, batch, x: x, "iallreduce"),
+    "ibcast_transpose": _make_self_message_kind(lambda call, batch, x: by_root(call.comm, call.root, x), "ibcast"),
 }
 
 
 # Derivatives. The tangent and the cotangent of an id are ids of further requests.
 
 
-def _reversed(call: _Call, values: Sequence[Any]) -> tuple[_Call, list[Any]]:
+def _reverse_call(call: _Call, values: Sequence[Any]) -> tuple[_Call, list[Any]]:
     """Return the call that communicates the cotangents, and its ranks and tags known at run time."""
     name, message = call.kind.back(joined(vars(call), values))
     params, route = split(message)
@@ -261,7 +263,7 @@ def _start_jvp_rule(primals: Any, tangents: Any, *, call: _Call, batch: tuple[in
         refuse_one_way(call.name, call.takes.dtype, call.gives.dtype)
     if call.op is None or call.op == SUM:
         return start_p.bind(*tangents_beside_values(primals, tangents, {"call": call}), call=call, batch=batch)
-    weighted = shares(primals[0], call.comm, call.op) * tangents[0]
+    weighted = reduction_weights(primals[0], call.comm, call.op) * tangents[0]
     return start_p.bind(weighted, call=replace(call, op=SUM), batch=batch)
 
 
@@ -269,7 +271,7 @@ def _start_transpose_rule(
     request_id: Any, *, types: Any, call: _Call, batch: tuple[int, ...], values: Sequence[Any] = ()
 ) -> list[Any]:
     """Wait for the request that communicates the cotangents, and return the operands' cotangents."""
-    back, route = _reversed(call, values)
+    back, route = _reverse_call(call, values)
     keeps = [_zeros(back.gives, batch)] if back.kind.keeps else []
     (x_bar,) = wait_p.bind(request_id, *keeps, *route, call=back)
     return [x_bar, *(_zeros(call.gives, batch) for _ in range(call.kind.takes - 1))]
@@ -282,7 +284,7 @@ def _wait_transpose_rule(cotangents: Any, request_id: Any, *operands: Any, call:
     results: list[Any] = [None]
     if ad.is_undefined_primal(request_id):
         batch = request_id.aval.shape[:-1]
-        back, route = _reversed(call, values)
+        back, route = _reverse_call(call, values)
         template = [_zeros(back.gives, batch) for _ in range(back.kind.takes - 1)]
         with sites.part(sites.REVERSE):
             results = list(start_p.bind(ct, *template, *route, call=back, batch=batch))
@@ -331,7 +333,7 @@ def _start_impl(*operands: Any, call: Any, batch: Any) -> Any:
 
 
 def _wait_abstract_eval(i: ShapedArray, *operands: ShapedArray, call: Any) -> list[ShapedArray]:
-    return [reshaped(i, (*i.shape[:-1], *call.gives.shape), dtype=call.gives.dtype)]
+    return [with_shape(i, (*i.shape[:-1], *call.gives.shape), dtype=call.gives.dtype)]
 
 
 def _wait_impl(*operands: Any, call: Any) -> Any:
@@ -399,7 +401,7 @@ class Request(Started, Generic[Tree]):
 
     @classmethod
     def tree_unflatten(cls, started: Any, parts: Any) -> "Request[Any]":
-        """Return a request made of the results of ``tree_flatten``."""
+        """Rebuild a request from the results of ``tree_flatten``."""
         request = object.__new__(cls)
         request._started, request._parts = started, tuple(parts)
         return request
@@ -459,7 +461,7 @@ for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"
 
 
 def _started(name: str, comm: Comm, *operands: Any, shape: tuple[int, ...] | None = None, **more: Any) -> Request[Any]:
-    """Start a call of the kind ``name`` and return its request; the result is like the last operand, or has ``shape``.
+    """Start a call of the kind ``name``, and return its request; the result is like the last operand, or has ``shape``.
 
     The call's further fields, ``more``, may be known only at run time.
     """
@@ -536,7 +538,7 @@ def waitall(requests: Sequence[Request[Tree]]) -> list[Tree]:
     for request in started:
         _refuse_other_than_requests(request, "waitall")
     results, structure = jax.tree.flatten(list(map(_wait_for, started)))
-    tied_results: list[Tree] = jax.tree.unflatten(structure, tied(results))
+    tied_results: list[Tree] = jax.tree.unflatten(structure, tie_cotangents(results))
     return tied_results
 
 
@@ -592,9 +594,9 @@ def overlap(request: Any, fun: Callable[..., Any], *args: Any) -> tuple[Any, Any
         raise TypeError(f"overlap needs a function to compute between start and wait, but got {kind_of(fun)}.")
     # Both times an array that a request keeps is held together with its other uses, so that the block of a halo
     # exchange, for one, is not in memory twice.
-    requests, args = _held((requests, args), _ids_of(requests), _arrays_in(args))
+    requests, args = _sequence_tree((requests, args), _ids_of(requests), _arrays_in(args))
     work = fun(*args)
-    requests, work = _held((requests, work), _arrays_in(work), _ids_of(requests))
+    requests, work = _sequence_tree((requests, work), _arrays_in(work), _ids_of(requests))
     results = waitall(requests)
     return results if several else results[0], work
 
@@ -612,13 +614,13 @@ def _arrays_in(tree: Any) -> list[Any]:
     return list({id(x): x for x in arrays}.values())
 
 
-def _held(tree: Any, first: Sequence[Any], then: Sequence[Any]) -> Any:
-    """Return the pytree with its arrays ``then`` held behind its arrays ``first``; NumPy arrays become JAX arrays."""
+def _sequence_tree(tree: Any, first: Sequence[Any], then: Sequence[Any]) -> Any:
+    """Return the pytree with its arrays ``then`` computed after its arrays ``first``; NumPy arrays become JAX's."""
     arrays = [*first, *then]
     before, behind = (
-        [jnp.asarray(x) if isinstance(x, np.ndarray) else data_of(x) for x in part] for part in (first, then)
+        [jnp.asarray(x) if isinstance(x, np.ndarray) else unwrap_keys(x) for x in part] for part in (first, then)
     )
-    before, behind = hold(before, behind)
+    before, behind = sequence_after(before, behind)
     held = plan_of_each(jax.tree.structure(arrays), arrays).tree_of([*before, *behind])
     found = {id(x): y for x, y in zip(arrays, held, strict=True)}
     return jax.tree.map(lambda x: found.get(id(x), x), tree)
@@ -637,7 +639,7 @@ def _refuse_other_than_requests(request: Any, name: str) -> None:
 def isend(x: ArrayLike, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> Request[jax.Array]: ...
 @overload
 def isend(x: Tree, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> Request[Tree]: ...
-@moves(collect=Request.tree_unflatten, finish=_with_numbers)
+@call_per_leaf(collect=Request.tree_unflatten, finish=_with_numbers)
 def isend(x: Any, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> Request[Any]:
     """Start to send an array to another rank.
 
@@ -681,7 +683,7 @@ def isend(x: Any, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> 
 def irecv(x: ArrayLike, source: Rank = ..., *, tag: Tag = ..., comm: MPI.Comm | None = ...) -> Request[jax.Array]: ...
 @overload
 def irecv(x: Tree, source: Rank = ..., *, tag: Tag = ..., comm: MPI.Comm | None = ...) -> Request[Tree]: ...
-@moves(collect=Request.tree_unflatten, finish=_with_numbers)
+@call_per_leaf(collect=Request.tree_unflatten, finish=_with_numbers)
 def irecv(x: Any, source: Rank = ANY_SOURCE, *, tag: Tag = ANY_TAG, comm: MPI.Comm | None = None) -> Request[Any]:
     """Start to receive an array from another rank.
 
@@ -731,7 +733,7 @@ def isendrecv(
 ) -> Request[jax.Array]: ...
 @overload
 def isendrecv(sendbuf: Any, recvbuf: Tree, source: Rank, dest: Rank, **more: Unpack[Tags]) -> Request[Tree]: ...
-@moves(2, collect=Request.tree_unflatten, finish=_with_numbers)
+@call_per_leaf(2, collect=Request.tree_unflatten, finish=_with_numbers)
 def isendrecv(
     sendbuf: Any,
     recvbuf: Any,
@@ -789,7 +791,7 @@ def isendrecv(
 def iallreduce(x: ArrayLike, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request[jax.Array]: ...
 @overload
 def iallreduce(x: Tree, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request[Tree]: ...
-@joins(reduces=True, collect=Request.tree_unflatten)
+@call_per_dtype(reduces=True, collect=Request.tree_unflatten)
 def iallreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request[Any]:
     """Start to reduce the arrays of all ranks, element by element, with the result on every rank.
 
@@ -825,7 +827,7 @@ def iallreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request[A
 def ibcast(x: ArrayLike, root: int, *, comm: MPI.Comm | None = None) -> Request[jax.Array]: ...
 @overload
 def ibcast(x: Tree, root: int, *, comm: MPI.Comm | None = None) -> Request[Tree]: ...
-@joins(reduces=False, collect=Request.tree_unflatten)
+@call_per_dtype(reduces=False, collect=Request.tree_unflatten)
 def ibcast(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Request[Any]:
     """Start to send the root's array to every rank.
 
@@ -856,7 +858,7 @@ def ibcast(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Request[Any]:
     return _started("ibcast", c, x, root=as_rank(root, "root", "ibcast", c))
 
 
-@moves(collect=Request.tree_unflatten)
+@call_per_leaf(collect=Request.tree_unflatten)
 def iallgather(x: Any, *, comm: MPI.Comm | None = None) -> Request[Any]:
     """Start to gather the arrays of all ranks on every rank.
 
@@ -885,7 +887,7 @@ def iallgather(x: Any, *, comm: MPI.Comm | None = None) -> Request[Any]:
     return _started("iallgather", c, x, shape=(c.size, *x.shape))
 
 
-@moves(keys=True, collect=Request.tree_unflatten)
+@call_per_leaf(keys=True, collect=Request.tree_unflatten)
 def ialltoall(x: Any, *, comm: MPI.Comm | None = None) -> Request[Any]:
     """Start to send a slice of this rank's array to each rank, and to receive one from each.
 
@@ -911,10 +913,10 @@ def ialltoall(x: Any, *, comm: MPI.Comm | None = None) -> Request[Any]:
     """
     x, c = as_leaf(x, "x", "ialltoall"), comm_of(comm)
     check_leading_size(x, "ialltoall", c)
-    return _started("ialltoall", c, data_of(x))
+    return _started("ialltoall", c, unwrap_keys(x))
 
 
-@joins(reduces=True, kept_axes=1, collect=Request.tree_unflatten)
+@call_per_dtype(reduces=True, kept_axes=1, collect=Request.tree_unflatten)
 def ireduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request[Any]:
     """Start to reduce the arrays of all ranks, element by element, with a slice of the result on each rank.
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from jax.core import ShapedArray
 
-from ..jaxprs.spmd import reshaped
+from ..jaxprs.spmd import with_shape
 from ..mpi.comm import Comm
 
 
@@ -23,12 +23,12 @@ def each_same_abstract_eval(*arrays: ShapedArray, **params: Any) -> list[ShapedA
 
 def stack_abstract_eval(x: ShapedArray, *, comm: Comm, root: int | None = None, **params: Any) -> list[ShapedArray]:
     """Return the type of a result with a new first axis, of one operand for each rank."""
-    return [reshaped(x, (comm.size, *x.shape)) if root in (None, comm.rank) else x]
+    return [with_shape(x, (comm.size, *x.shape)) if root in (None, comm.rank) else x]
 
 
 def unstack_abstract_eval(x: ShapedArray, *, comm: Comm, root: int | None = None, **params: Any) -> list[ShapedArray]:
     """Return the type of a result that is one entry of the operand's first axis."""
-    return [reshaped(x, x.shape[1:]) if root in (None, comm.rank) else x]
+    return [with_shape(x, x.shape[1:]) if root in (None, comm.rank) else x]
 
 
 def empty_abstract_eval(*operands: ShapedArray, **params: Any) -> list[ShapedArray]:

@@ -18,13 +18,20 @@ from ..core.eager import eager
 from ..core.primitive import REPLICATED, Cotangent, make
 from ..core.rank import own_rank
 from ..core.rules import Transpose
-from ..core.tree import as_leaf, as_leaves, data_of, flatten, moves
+from ..core.tree import as_leaf, as_leaves, call_per_leaf, flatten, unwrap_keys
 from ..core.values import split
-from ..jaxprs.spmd import Primitive, reshaped
+from ..jaxprs.spmd import Primitive, with_shape
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
-from .arguments import as_convention, as_counts, as_integers, as_rank, as_room, refuse_where_sharded
-from .collective import allgather_p, alltoall_p, bcast_p, counted, transpose_to_gather, transpose_to_scatter
+from .arguments import as_capacity, as_convention, as_counts, as_integers, as_rank, refuse_where_sharded
+from .collective import (
+    allgather_p,
+    alltoall_p,
+    bcast_p,
+    replicated_cotangent,
+    transpose_to_gather,
+    transpose_to_scatter,
+)
 from .shapes import BATCH_SECOND
 
 
@@ -34,8 +41,8 @@ def bind(primitive: Primitive, x: Any, counts: dict[str, Any], **params: Any) ->
     return primitive.bind(x, *values, **known, **params)[0]
 
 
-@moves(keys=True)
-def moved(x: Any, name: str, fits: tuple[int, str] | None, communicate: Callable[[Any], Any]) -> Any:
+@call_per_leaf(keys=True)
+def communicate_rows(x: Any, name: str, fits: tuple[int, str] | None, communicate: Callable[[Any], Any]) -> Any:
     """Check that ``x`` has the expected number of rows, communicate it, and return the result.
 
     ``fits``: that number and the reason for it; None for any number.
@@ -45,15 +52,15 @@ def moved(x: Any, name: str, fits: tuple[int, str] | None, communicate: Callable
         raise ValueError(f"{name} communicates rows, entries of the first axis, but x is a scalar and has no axis.")
     if fits and x.shape[0] != fits[0]:
         raise ValueError(f"{name} needs an x with {fits[0]} rows on this rank, {fits[1]}, but x has shape {x.shape}.")
-    return communicate(data_of(x))
+    return communicate(unwrap_keys(x))
 
 
-def result_of(rows: Any, counts: Any, room: int | None, template: Any, name: str) -> Any:
-    """Return the operation's result: the rows; with a capacity the rows, the template's behind them, and the counts."""
-    if room is None:
+def with_template_and_counts(rows: Any, counts: Any, capacity: int | None, template: Any, name: str) -> Any:
+    """Return the received rows; with a capacity, with the template's rows behind them, and the counts."""
+    if capacity is None:
         return rows
 
-    def of_leaf(y: Any, t: Any) -> Any:
+    def fill_from_template(y: Any, t: Any) -> Any:
         """Return the received rows of a leaf, and behind them the template's."""
         if t.shape != y.shape or t.dtype != y.dtype:
             types = [f"{z.dtype}{list(z.shape)}" for z in (y, t)]
@@ -67,7 +74,7 @@ def result_of(rows: Any, counts: Any, room: int | None, template: Any, name: str
     if other != structure:
         raise ValueError(f"template of {name} must have the structure of x, {structure}, but has {other}.")
     templates = as_leaves(template, templates, "template", name)
-    return jax.tree.unflatten(structure, map(of_leaf, parts, templates)), counts
+    return jax.tree.unflatten(structure, map(fill_from_template, parts, templates)), counts
 
 
 # Helpers that the operations share.
@@ -75,10 +82,10 @@ def result_of(rows: Any, counts: Any, room: int | None, template: Any, name: str
 
 def resized(x: ShapedArray, counts: Any, capacity: int | None) -> list[ShapedArray]:
     """Return the type with ``sum(counts)`` rows, or with ``capacity`` rows if there is one."""
-    return [reshaped(x, (sum(counts) if capacity is None else capacity, *x.shape[1:]))]
+    return [with_shape(x, (sum(counts) if capacity is None else capacity, *x.shape[1:]))]
 
 
-def _slice(x: Any, values: Sequence[Any], comm: Comm, counts: Any, capacity: int | None) -> Any:
+def _take_own_rows(x: Any, values: Sequence[Any], comm: Comm, counts: Any, capacity: int | None) -> Any:
     """Return this rank's rows of ``x``; with a capacity, zeros behind them."""
     if capacity is None:
         return _static_slice(x, own_rank(comm), counts, counts[comm.rank])
@@ -96,31 +103,31 @@ def _static_slice(x: Any, rank: Any, counts: tuple[int, ...], own: int) -> Any:
     return jax.lax.dynamic_slice_in_dim(x, jnp.asarray(starts)[rank], own)
 
 
-def with_room(transpose: Transpose) -> Transpose:
-    """Give a transpose rule the capacity of the cotangent's result, which has as many rows as the operand."""
+def with_capacity(transpose: Transpose) -> Transpose:
+    """Wrap a transpose rule, so that it gets as capacity the number of the operand's rows, for the cotangent."""
 
     @functools.wraps(transpose)
-    def transpose_with_room(ct: Any, *, types: Any, capacity: int | None, **params: Any) -> Sequence[Any]:
+    def transpose_with_capacity(ct: Any, *, types: Any, capacity: int | None, **params: Any) -> Sequence[Any]:
         return transpose(ct, types=types, capacity=None if capacity is None else types[0].shape[0], **params)
 
-    return transpose_with_room
+    return transpose_with_capacity
 
 
 def _each(comm: Comm) -> str:
     return f"each of the {comm.size} ranks of communicator '{comm.name}'"
 
 
-def _counts_of_all(counts: Any, name: str, comm: Comm, room: int | None) -> Any:
+def _counts_of_all(counts: Any, name: str, comm: Comm, capacity: int | None) -> Any:
     """Return the counts of all ranks: the user's, or gathered if with a capacity the user gives this rank's only."""
-    if room is not None and not isinstance(counts, Sequence) and np.ndim(counts) == 0:
+    if capacity is not None and not isinstance(counts, Sequence) and np.ndim(counts) == 0:
         convention = as_convention(REPLICATED, name, comm)
         return allgather_p.bind(as_integers(counts, "counts", name), comm=comm, cotangent=convention)[0]
-    return as_counts(counts, "counts", name, comm.size, _each(comm), room)
+    return as_counts(counts, "counts", name, comm.size, _each(comm), capacity)
 
 
-def _own(counts: Any, comm: Comm, room: int | None) -> tuple[int, str] | None:
+def _expected_rows(counts: Any, comm: Comm, capacity: int | None) -> tuple[int, str] | None:
     """Return how many rows this rank's array must have, and why; None if counts are known only at run time."""
-    return (counts[comm.rank], f"which is counts[{comm.rank}]") if room is None else None
+    return (counts[comm.rank], f"which is counts[{comm.rank}]") if capacity is None else None
 
 
 # allgatherv
@@ -132,11 +139,11 @@ def _allgatherv_abstract_eval(
     return resized(x, counts, capacity)
 
 
-@with_room
+@with_capacity
 def _allgatherv_transpose_rule(
     ct: Any, *, types: Any, comm: Comm, counts: Any, capacity: int | None, cotangent: str, values: Sequence[Any] = ()
 ) -> list[Any]:
-    return [_slice(counted(ct, comm, cotangent), values, comm, counts, capacity)]
+    return [_take_own_rows(replicated_cotangent(ct, comm, cotangent), values, comm, counts, capacity)]
 
 
 allgatherv_p: Primitive = make(
@@ -198,11 +205,13 @@ def allgatherv(
         (True, True)
     """
     name, c = "allgatherv", comm_of(comm)
-    room, convention = as_room(capacity, template, name), as_convention(cotangent, name, c)
-    of_all = _counts_of_all(counts, name, c, room)
-    params = {"comm": c, "capacity": room, "cotangent": convention}
-    rows = moved(x, name, _own(of_all, c, room), lambda x: bind(allgatherv_p, x, {"counts": of_all}, **params))
-    return result_of(rows, of_all, room, template, name)
+    capacity, convention = as_capacity(capacity, template, name), as_convention(cotangent, name, c)
+    of_all = _counts_of_all(counts, name, c, capacity)
+    params = {"comm": c, "capacity": capacity, "cotangent": convention}
+    rows = communicate_rows(
+        x, name, _expected_rows(of_all, c, capacity), lambda x: bind(allgatherv_p, x, {"counts": of_all}, **params)
+    )
+    return with_template_and_counts(rows, of_all, capacity, template, name)
 
 
 # alltoallv
@@ -214,7 +223,7 @@ def _alltoallv_abstract_eval(
     return resized(x, recvcounts, capacity)
 
 
-@with_room
+@with_capacity
 def _alltoallv_transpose_rule(
     ct: Any, *, types: Any, recvcounts: Any, sendcounts: Any, values: Any = (), **params: Any
 ) -> list[Any]:
@@ -278,16 +287,16 @@ def alltoallv(
         (True, True)
     """
     name, c = "alltoallv", comm_of(comm)
-    room = as_room(capacity, template, name)
-    sent = as_counts(sendcounts, "sendcounts", name, c.size, _each(c), room)
-    if room is not None and recvcounts is None:
+    capacity = as_capacity(capacity, template, name)
+    sent = as_counts(sendcounts, "sendcounts", name, c.size, _each(c), capacity)
+    if capacity is not None and recvcounts is None:
         (received,) = alltoall_p.bind(sent, comm=c)
     else:
-        received = as_counts(recvcounts, "recvcounts", name, c.size, _each(c), room)
-    fits = (sum(sent), "the sum of sendcounts") if room is None else None
+        received = as_counts(recvcounts, "recvcounts", name, c.size, _each(c), capacity)
+    fits = (sum(sent), "the sum of sendcounts") if capacity is None else None
     both = {"recvcounts": received, "sendcounts": sent}
-    rows = moved(x, name, fits, lambda x: bind(alltoallv_p, x, both, comm=c, capacity=room))
-    return result_of(rows, received, room, template, name)
+    rows = communicate_rows(x, name, fits, lambda x: bind(alltoallv_p, x, both, comm=c, capacity=capacity))
+    return with_template_and_counts(rows, received, capacity, template, name)
 
 
 # gatherv and scatterv
@@ -299,7 +308,7 @@ def _gatherv_abstract_eval(
     return resized(x, counts, capacity) if comm.rank == root else [x]
 
 
-@with_room
+@with_capacity
 def _gatherv_transpose_rule(ct: Any, *, types: Any, values: Sequence[Any] = (), **params: Any) -> list[Any]:
     return transpose_to_scatter(scatterv_p, ct, *values, **params)
 
@@ -313,7 +322,7 @@ def _scatterv_abstract_eval(
     return resized(x, counts[comm.rank : comm.rank + 1], capacity)
 
 
-@with_room
+@with_capacity
 def _scatterv_transpose_rule(ct: Any, *, types: Any, values: Sequence[Any] = (), **params: Any) -> list[Any]:
     return transpose_to_gather(gatherv_p, ct, *values, **params)
 
@@ -379,11 +388,13 @@ def gatherv(
     """
     name, c = "gatherv", comm_of(comm)
     refuse_where_sharded(name, c, "allgatherv")
-    room, root = as_room(capacity, template, name), as_rank(root, "root", name, c)
-    of_all = _counts_of_all(counts, name, c, room)
-    params = {"comm": c, "capacity": room, "root": root}
-    rows = moved(x, name, _own(of_all, c, room), lambda x: bind(gatherv_p, x, {"counts": of_all}, **params))
-    return result_of(rows, of_all, room, template if c.rank == root else None, name)
+    capacity, root = as_capacity(capacity, template, name), as_rank(root, "root", name, c)
+    of_all = _counts_of_all(counts, name, c, capacity)
+    params = {"comm": c, "capacity": capacity, "root": root}
+    rows = communicate_rows(
+        x, name, _expected_rows(of_all, c, capacity), lambda x: bind(gatherv_p, x, {"counts": of_all}, **params)
+    )
+    return with_template_and_counts(rows, of_all, capacity, template if c.rank == root else None, name)
 
 
 @eager(1)
@@ -437,25 +448,25 @@ def scatterv(
     """
     name, c = "scatterv", comm_of(comm)
     refuse_where_sharded(name, c, "alltoallv, in whose result the root's rows are those")
-    room, root = as_room(capacity, template, name), as_rank(root, "root", name, c)
-    of_all = as_counts(counts, "counts", name, c.size, _each(c), room)
-    if room is not None:
+    capacity, root = as_capacity(capacity, template, name), as_rank(root, "root", name, c)
+    of_all = as_counts(counts, "counts", name, c.size, _each(c), capacity)
+    if capacity is not None:
         (of_all,) = bcast_p.bind(of_all, comm=c, root=root, cotangent=as_convention(REPLICATED, name, c))
     fits: tuple[int, str] | None = None
     if c.rank != root:
-        fits = _own(of_all, c, room) or (room or 0, "which is the capacity, since it is not the root")
-    elif room is None:
+        fits = _expected_rows(of_all, c, capacity) or (capacity or 0, "which is the capacity, since it is not the root")
+    elif capacity is None:
         fits = (sum(of_all), "the sum of counts, since it is the root")
-    params = {"comm": c, "capacity": room, "root": root}
-    rows = moved(x, name, fits, lambda x: bind(scatterv_p, x, {"counts": of_all}, **params))
-    own = of_all[c.rank if room is None else own_rank(c)]
-    return result_of(rows, own, room, template, name)
+    params = {"comm": c, "capacity": capacity, "root": root}
+    rows = communicate_rows(x, name, fits, lambda x: bind(scatterv_p, x, {"counts": of_all}, **params))
+    own = of_all[c.rank if capacity is None else own_rank(c)]
+    return with_template_and_counts(rows, own, capacity, template, name)
 
 
 # ragged_all_to_all: slices of arrays, at places that are known only at run time, as in JAX's function of that name.
 
 
-def _slices(value: Any, what: str, comm: Comm) -> jax.Array:
+def _as_slices(value: Any, what: str, comm: Comm) -> jax.Array:
     """Convert offsets or sizes of slices to an array of integers; raise unless it has equally many for each rank."""
     numbers = as_integers(value, what, "ragged_all_to_all")
     if numbers.ndim != 1 or not numbers.size or numbers.size % comm.size:
@@ -466,8 +477,8 @@ def _slices(value: Any, what: str, comm: Comm) -> jax.Array:
     return numbers
 
 
-def _places(offsets: Any, sizes: Any, rows: int, beyond: int) -> Any:
-    """Return the place of each of ``rows`` rows of slices that are packed one behind the other; ``beyond`` behind them.
+def _row_places(offsets: Any, sizes: Any, rows: int, beyond: int) -> Any:
+    """Return the index in the array of each row of its packed slices, ``beyond`` for rows behind the last slice.
 
     Places before the array, which JAX would count from the end, are ``beyond``, too.
     """
@@ -479,14 +490,14 @@ def _places(offsets: Any, sizes: Any, rows: int, beyond: int) -> Any:
     return jnp.where((slice_ < sizes.size) & (places >= 0), places, beyond)
 
 
-def _in_all(sizes: Any) -> Any:
-    """Return the sum of each rank's sizes; if one is negative or the sum overflows, a number that C refuses."""
+def _sum_sizes(sizes: Any) -> Any:
+    """Return the sum of each rank's slice sizes; a number that C refuses if one is negative or the sum overflows."""
     most = np.iinfo(sizes.dtype).max
     is_beyond = sizes.astype(jnp.float32).sum(1) >= np.float32(most)
     return jnp.where((sizes < 0).any(1), -1, jnp.where(is_beyond, most, sizes.sum(1)))
 
 
-@moves(2, keys=True, arrays=6)
+@call_per_leaf(2, keys=True, arrays=6)
 def ragged_all_to_all(
     operand: Any,
     output: Any,
@@ -547,9 +558,9 @@ def ragged_all_to_all(
             f"operand and output of {name} must have the same dtype and the same axes behind the first, but are "
             f"{operand.dtype}{list(operand.shape)} and {output.dtype}{list(output.shape)}."
         )
-    operand, output = data_of(operand), data_of(output)
-    starts, sizes = _slices(input_offsets, "input_offsets", c), _slices(send_sizes, "send_sizes", c)
-    places, coming = _slices(output_offsets, "output_offsets", c), _slices(recv_sizes, "recv_sizes", c)
+    operand, output = unwrap_keys(operand), unwrap_keys(output)
+    starts, sizes = _as_slices(input_offsets, "input_offsets", c), _as_slices(send_sizes, "send_sizes", c)
+    places, coming = _as_slices(output_offsets, "output_offsets", c), _as_slices(recv_sizes, "recv_sizes", c)
     if len({numbers.size for numbers in (starts, sizes, places, coming)}) > 1:
         raise ValueError(
             f"{name} needs as many offsets as sizes, for what it sends and for what comes, but input_offsets has "
@@ -559,13 +570,15 @@ def ragged_all_to_all(
     (arriving,) = alltoall_p.bind(places.reshape(c.size, each), comm=c)
     packed = operand
     if operand.size:  # else JAX makes a constant of it, and this rank alone has no part in a derivative
-        packed = operand.at[_places(starts, sizes, operand.shape[0], operand.shape[0])].get(mode="fill", fill_value=0)
-    sent, received = (_in_all(numbers.reshape(c.size, each)) for numbers in (sizes, coming))
+        packed = operand.at[_row_places(starts, sizes, operand.shape[0], operand.shape[0])].get(
+            mode="fill", fill_value=0
+        )
+    sent, received = (_sum_sizes(numbers.reshape(c.size, each)) for numbers in (sizes, coming))
     rows, _ = alltoallv(packed, sent, received, capacity=output.shape[0], comm=comm)
     if not output.shape[0]:
         return rows
     # The row for each place, or -1. JAX has no transpose of setting rows at places that are no constants.
-    to = _places(arriving.reshape(-1), coming, output.shape[0], output.shape[0])
+    to = _row_places(arriving.reshape(-1), coming, output.shape[0], output.shape[0])
     row = jnp.full(output.shape[0], -1, to.dtype).at[to].set(jnp.arange(to.size, dtype=to.dtype), mode="drop")
     came = (row >= 0).reshape(-1, *[1] * (output.ndim - 1))
     return jnp.where(came, rows.at[row].get(mode="clip"), output)

@@ -14,8 +14,8 @@ JAX takes a program apart for derivatives, batches and checkpoints, and each of 
 | that is only compared                                |                                       |                      |
 | has no batch of a loop whose condition communicates  | while_loops.py: the body decides      | test_solvers.py      |
 | makes a call of the next jax.checkpoint twice        | remat3.py: it is refused              | launch/test_hooks.py |
-| takes a tangent or cotangent for a constant on one   | shadow.py: batch and derivative as of | test_jvp.py,         |
-| rank                                                 | the call's other arrays               | test_requests.py     |
+| takes a tangent or cotangent for a constant on one   | constant_tangents.py: batch and       | test_jvp.py,         |
+| rank                                                 | derivative as of the other arrays     | test_requests.py     |
 
 The rules apply to programs that communicate only. tests/spmd/test_jaxprs.py has JAX check the programs that they make.
 ``install`` of a file puts its rules into JAX (patches/__init__.py).

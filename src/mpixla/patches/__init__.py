@@ -52,7 +52,7 @@ class JaxVersionWarning(UserWarning):
     """The warning that JAX is newer than any version that this mpixla was tested with, or does not fit hooks."""
 
 
-def notice() -> None:
+def warn_of_newer_jax() -> None:
     """Warn on rank 0 if JAX is newer than the tested versions."""
     if settings.is_on("MPI4JAX_NO_WARN_JAX_VERSION"):
         return  # mpi4jax's variable, for its programs that run on mpixla

@@ -138,11 +138,11 @@ def _candidates(kind: Kind, library: Library) -> Iterator[Path]:
 
 def _version_of(file: Path, kind: Kind) -> str | None:
     """Return the version of a launcher; None if it is of another kind, or prints no version."""
-    said = re.search(kind.says, said_by([str(file), "--version"], with_folder(file)))
+    said = re.search(kind.says, output_of([str(file), "--version"], with_folder(file)))
     return said.group(1) if said else None
 
 
-def said_by(command: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
+def output_of(command: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
     """Return the output of a command, stdout and stderr; "" if it cannot be started, or takes too long."""
     try:
         done = subprocess.run(

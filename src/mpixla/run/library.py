@@ -23,7 +23,7 @@ class Library:
         return f"{self.vendor} {self.version}" + (f" ({self.file})" if self.file else "")
 
 
-def loaded() -> Library:
+def find_library() -> Library:
     """Return the MPI library that ranks will load, since they inherit this process's environment.
 
     Raises:

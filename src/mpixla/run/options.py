@@ -8,7 +8,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from ..base.command_line import RANKS, is_kind, positive, program_of, seconds
+from ..base.command_line import RANKS, is_kind, parse_positive, parse_seconds, program_of
 
 
 def _hosts(text: str) -> list[str]:
@@ -34,15 +34,15 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "would take: script.py, -m module or -c code, with its arguments.",
         allow_abbrev=False,
     )
-    parser.add_argument(*RANKS, type=positive, metavar="N", help="how many (default in Slurm: its tasks)")
+    parser.add_argument(*RANKS, type=parse_positive, metavar="N", help="how many (default in Slurm: its tasks)")
     parser.add_argument("--hosts", type=_hosts, metavar="A,B", help="start them on these hosts, equally many on each")
     parser.add_argument(
-        "--threads", type=positive, metavar="N", help="cores of each rank (default: all, divided by the ranks)"
+        "--threads", type=parse_positive, metavar="N", help="cores of each rank (default: all, divided by the ranks)"
     )
     parser.add_argument("--no-pin", action="store_true", help="leave each rank all cores")
     parser.add_argument("--label", action="store_true", help="put its rank in front of each line of output")
     parser.add_argument(
-        "--timeout", type=seconds, metavar="SECONDS", help="end the job if a call waits longer: MPIXLA_TIMEOUT"
+        "--timeout", type=parse_seconds, metavar="SECONDS", help="end the job if a call waits longer: MPIXLA_TIMEOUT"
     )
     parser.add_argument("--check", action="store_true", help="compare each call between the ranks: MPIXLA_CHECK")
     parser.add_argument("--trace", type=Path, metavar="DIRECTORY", help="write timelines there: MPIXLA_TRACE")
@@ -72,12 +72,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     if ":" in options.program:
         parser.error("launchers take the argument ':' for the end of a program. Pass it as a part of a longer one.")
     before = arguments[: len(arguments) - len(options.program)]
-    if not options.hosts and (missing := _missing(options.program, before[: -1 if before[-1:] == ["--"] else None])):
+    if not options.hosts and (
+        missing := _explain_missing_program(options.program, before[: -1 if before[-1:] == ["--"] else None])
+    ):
         parser.error(missing)
     return options
 
 
-def misplaced_ranks(program: list[str]) -> str:
+def explain_misplaced_ranks(program: list[str]) -> str:
     """Return the message for a number of ranks that stands after the program's name; "" if there is none."""
     names = 2 if is_kind(program[0]) else 1
     name, rest = shlex.join(program[:names]), program[names:]
@@ -91,7 +93,7 @@ def misplaced_ranks(program: list[str]) -> str:
     )
 
 
-def _missing(program: list[str], before: list[str]) -> str:
+def _explain_missing_program(program: list[str], before: list[str]) -> str:
     """Return the message for a program that does not exist; "" if it exists, or if this cannot be checked.
 
     Args:

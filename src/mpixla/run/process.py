@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from mpi4py import MPI
 
-from ..base import alike, settings, started
+from ..base import settings, shared_message, started
 from ..extend import can_abort, check, end_job, exit_at_once, lib, own_comm, printed_by
 
 _previous_hook = threading.excepthook
@@ -34,13 +34,13 @@ def install() -> None:
 
 
 def _share_file() -> None:
-    """Open the file through which ranks of a host print the same message once (base/alike.py)."""
+    """Open the file through which ranks of a host print the same message once (base/shared_message.py)."""
     comm = own_comm()
     if comm.Get_size() > 1:
         name = comm.bcast(secrets.token_hex(8))
-        alike.open_file(name)
+        shared_message.open_file(name)
         comm.Barrier()
-        alike.remove_name(name)
+        shared_message.remove_name(name)
 
 
 def _end_job_from_thread(args: threading.ExceptHookArgs) -> None:

@@ -39,7 +39,7 @@ _FORWARDING = 0.3  # seconds between the sentence and the rank's end, in which t
 _PR_SET_PDEATHSIG = 1  # Linux: <sys/prctl.h>
 
 
-def share(of: list[set[int]], place: int, ranks: int, threads: int | None) -> tuple[set[int] | None, int]:
+def share_cores(of: list[set[int]], place: int, ranks: int, threads: int | None) -> tuple[set[int] | None, int]:
     """Return the CPUs of a rank, None if there are too few cores, and its number of threads.
 
     Args:
@@ -64,7 +64,7 @@ def _pin(threads: str) -> None:
         )
     place, ranks = map(int, known[0])
     of = _load("cores.py")["find_cores"]()
-    cpus, number = share(of, place, ranks, None if threads == AUTO else int(threads))
+    cpus, number = share_cores(of, place, ranks, None if threads == AUTO else int(threads))
     if cpus is None and place == 0:
         each = f"{number} thread{'s' * (number > 1)}"
         sys.stderr.write(
@@ -77,7 +77,7 @@ def _pin(threads: str) -> None:
     os.environ.setdefault("NPROC", str(number))  # XLA's number of threads
 
 
-def _become(command: list[str], variable: str, parent: int, launcher: int) -> NoReturn:
+def _exec_program(command: list[str], variable: str, parent: int, launcher: int) -> NoReturn:
     """Execute the user's Python in this child process, which the kernel kills if its parent ends (on Linux)."""
     try:
         with suppress(AttributeError):  # not on Linux
@@ -119,7 +119,7 @@ def _main(threads: str, command: list[str]) -> NoReturn:
     child = os.fork()
     if child == 0:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        _become(command, started["PROCESS"], parent, launcher)
+        _exec_program(command, started["PROCESS"], parent, launcher)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if status >= 0:
         os._exit(status)

@@ -6,7 +6,7 @@ import shutil
 from argparse import Namespace
 from collections.abc import Sequence
 
-from .launchers import said_by
+from .launchers import output_of
 
 
 def language(understood: Sequence[str]) -> str | None:
@@ -16,7 +16,7 @@ def language(understood: Sequence[str]) -> str | None:
     """
     if not os.environ.get("SLURM_JOB_ID") or not shutil.which("srun"):
         return None
-    spoken = re.findall(r"[\w-]+", said_by(["srun", "--mpi=list"]))
+    spoken = re.findall(r"[\w-]+", output_of(["srun", "--mpi=list"]))
     return next((each for each in understood if any(s == each or s.startswith(f"{each}_v") for s in spoken)), None)
 
 

@@ -14,8 +14,8 @@ from ..base import program, settings, started
 from ..base.cores import find_cores
 from ..base.speaker import say
 from . import launchers, rank, slurm
-from .library import CannotStartError, Library, loaded
-from .options import misplaced_ranks, parse
+from .library import CannotStartError, Library, find_library
+from .options import explain_misplaced_ranks, parse
 
 _WRONG = 2  # exit status where nothing was started
 
@@ -32,14 +32,14 @@ def run(arguments: list[str], python: list[str]) -> NoReturn:
         python: the Python and its own options with which each rank is started.
     """
     options = parse(arguments)
-    if others := started.by_launcher():
+    if others := started.detect_launcher():
         _refuse_command(
             f"this process is one of {others[2]} that {others[1]} has started. python -m mpixla run starts the ranks "
             "itself: start it once, without a launcher; or, if a rank has started this process, without the variables "
             "PMI* and OMPI_*, which it has inherited."
         )
     try:
-        command, environment = _command(options, loaded(), python)
+        command, environment = _command(options, find_library(), python)
     except CannotStartError as e:
         _refuse_command(str(e))
     if options.dry_run:
@@ -60,8 +60,8 @@ def _refuse_command(sentence: str) -> NoReturn:
 def _command(options: Namespace, library: Library, python: list[str]) -> tuple[list[str], dict[str, str]]:
     """Return the command line and the environment that start the ranks, by srun or by the MPI's launcher."""
     kind = launchers.kind_of(library)
-    asked = _asked(options)
-    started = [*python, *_runner(options), *options.program]
+    asked = _environment_of(options)
+    started = [*python, *_runner_arguments(options), *options.program]
     speaks = None if options.launcher or options.hosts else slurm.language(kind.srun)
     if speaks:
         environment = {**kind.environment_between_hosts, **os.environ, **asked}
@@ -69,7 +69,7 @@ def _command(options: Namespace, library: Library, python: list[str]) -> tuple[l
     options.ranks = options.ranks or slurm.tasks()
     if not options.ranks:
         cores = len(find_cores())
-        hint = misplaced_ranks(options.program) or "Say it with -n."
+        hint = explain_misplaced_ranks(options.program) or "Say it with -n."
         _refuse_command(f"how many ranks? {hint} (This machine has {cores} core{'s' * (cores > 1)}.)")
     if options.threads and options.no_pin:
         _refuse_command(
@@ -84,7 +84,7 @@ def _command(options: Namespace, library: Library, python: list[str]) -> tuple[l
         str(launcher),
         *(kind.as_root if os.geteuid() == 0 else ()),
         *kind.unpinned,
-        *_where(options, kind, environment),
+        *_host_options(options, kind, environment),
         *(kind.label if options.label else ()),
         *options.launcher_args,
         "-n",
@@ -93,7 +93,7 @@ def _command(options: Namespace, library: Library, python: list[str]) -> tuple[l
     return [*head, python[0], "-I", "-S", rank.__file__, share, *started], environment
 
 
-def _runner(options: Namespace) -> list[str]:
+def _runner_arguments(options: Namespace) -> list[str]:
     """Return Python's arguments for the runner that reports the program's failure; [] for mpixla's own commands."""
     if options.distributed:
         return ["-m", "mpixla.distributed"]
@@ -101,7 +101,7 @@ def _runner(options: Namespace) -> list[str]:
     return [] if is_own else [program.__file__]
 
 
-def _asked(options: Namespace) -> dict[str, str]:
+def _environment_of(options: Namespace) -> dict[str, str]:
     """Return the environment variables that the options set."""
     asked = {
         settings.TIMEOUT: str(options.timeout).removesuffix(".0") if options.timeout else None,
@@ -111,7 +111,7 @@ def _asked(options: Namespace) -> dict[str, str]:
     return {name: value for name, value in asked.items() if value is not None}
 
 
-def _where(options: Namespace, kind: launchers.Kind, environment: Mapping[str, str]) -> list[str]:
+def _host_options(options: Namespace, kind: launchers.Kind, environment: Mapping[str, str]) -> list[str]:
     """Return the launcher's options for the hosts and the number of ranks on each."""
     if not options.hosts:
         return list(kind.crowded) if options.ranks > len(find_cores()) else []

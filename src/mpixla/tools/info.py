@@ -15,7 +15,7 @@ import mpixla
 
 from ..base import tested
 from ..base.cores import find_cores
-from ..extend import abort, gpu, host_of_each, installed, lib, running, while_read, wrong_launcher
+from ..extend import abort, gpu, host_of_each, installed, lib, run_timer, while_read, wrong_launcher
 
 _THREAD_LEVELS = {
     getattr(MPI, name): "MPI_" + name
@@ -42,7 +42,7 @@ def run() -> int:
     comm = MPI.COMM_WORLD
     transport = _transport()
     end = threading.Timer(_PATIENCE, abort, [_NOTHING_ARRIVES.format(_PATIENCE)])
-    with running(end) if comm.Get_rank() == 0 else nullcontext():
+    with run_timer(end) if comm.Get_rank() == 0 else nullcontext():
         places = list(zip(host_of_each(comm), comm.allgather(_own_cpus()), strict=True))
     rows = report(places, transport)
     for title, text in rows.items():
@@ -65,8 +65,8 @@ def report(places: list[tuple[str, list[int]]], transport: str) -> dict[str, str
         "MPI library": _mpi_file(),
         "MPI handles": handle_kind(),
         "thread level": _THREAD_LEVELS[MPI.Query_thread()],
-        "ranks": _ranks(places),
-        "CPUs": _cpus(places),
+        "ranks": _describe_ranks(places),
+        "CPUs": _describe_cpus(places),
         "GPUs of rank 0": gpu.describe(),
         "GPU transport": transport,
     }
@@ -112,7 +112,7 @@ def _own_cpus() -> list[int]:
     return sorted(chain(*find_cores()))
 
 
-def _ranks(places: list[tuple[str, list[int]]]) -> str:
+def _describe_ranks(places: list[tuple[str, list[int]]]) -> str:
     """Return in words the number of ranks, and how many of them each host has."""
     ranks = Counter(host for host, _ in places)
     shown = ", ".join(f"{n} on {host}" for host, n in list(ranks.items())[:8])
@@ -120,7 +120,7 @@ def _ranks(places: list[tuple[str, list[int]]]) -> str:
     return f"{len(places)} ({shown}{more})"
 
 
-def _cpus(places: list[tuple[str, list[int]]]) -> str:
+def _describe_cpus(places: list[tuple[str, list[int]]]) -> str:
     """Return in words how many CPUs each rank has, and whether ranks share them."""
     counts = sorted({len(cpus) for _, cpus in places})
     each = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"

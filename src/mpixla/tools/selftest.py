@@ -18,7 +18,7 @@ from mpi4py import MPI
 
 import mpixla
 
-from ..extend import abort, gpu, running, wrong_launcher
+from ..extend import abort, gpu, run_timer, wrong_launcher
 from . import info, trial
 from .info import say
 
@@ -173,19 +173,19 @@ def _wait_without_spinning() -> None:
 def _on_all_ranks(check: Check, world: World, timeout: float) -> list[str]:
     """Run a check, and return a line for each rank on which it failed: the same list on every rank."""
 
-    def limited(seconds: float, why: str) -> AbstractContextManager[None]:
+    def limit_check(seconds: float, why: str) -> AbstractContextManager[None]:
         """Return a context that aborts the job with a report if its body takes longer than ``seconds``."""
         end = (
             f"FAILED  {check.name}\n        rank {world.rank}: {why}\n"
             f"mpixla does NOT work here: the ranks cannot go on after '{check.name}', so the job is aborted."
         )
-        return running(threading.Timer(seconds, abort, [end]))
+        return run_timer(threading.Timer(seconds, abort, [end]))
 
-    with limited(timeout, f"did not end within {timeout:g} s"):
+    with limit_check(timeout, f"did not end within {timeout:g} s"):
         wrong = _attempt(check, world)
     # A rank on which the check failed may have left the others in the middle of the operation: it waits less long.
     why = wrong or "went well, but another rank did not come back from it"
-    with limited(min(timeout, _PATIENCE) if wrong else timeout, why):
+    with limit_check(min(timeout, _PATIENCE) if wrong else timeout, why):
         answers = world.results.allgather(wrong)
     return [f"rank {rank}: {text}" for rank, text in enumerate(answers) if text]
 

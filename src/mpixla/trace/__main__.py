@@ -5,7 +5,7 @@ from pathlib import Path
 
 from mpi4py import MPI
 
-from ..base.command_line import positive
+from ..base.command_line import parse_positive
 from ..base.speaker import say
 from ..extend import Parser, while_read
 from . import picture
@@ -56,7 +56,11 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw it, as PNG, SVG or PDF; needs matplotlib")
     parser.add_argument(
-        "--rows", type=positive, default=20, metavar="N", help="at most so many rows in a table (default: %(default)s)"
+        "--rows",
+        type=parse_positive,
+        default=20,
+        metavar="N",
+        help="at most so many rows in a table (default: %(default)s)",
     )
     options = parser.parse_args(arguments)
     failure = None

@@ -25,9 +25,9 @@ def match(job: Job) -> None:
             messages[call.comm.group].append(call)
     notes: list[str] = []
     for calls in meetings.values():
-        _meet(calls, notes)
+        _match_collective(calls, notes)
     for calls in messages.values():
-        _deliver(calls)
+        _match_messages(calls)
     job.notes += notes[:_SHOWN]
     if len(notes) > _SHOWN:
         job.notes.append(f"{len(notes) - _SHOWN} further calls do not fit together.")
@@ -38,7 +38,7 @@ def _waiter(call: Call) -> Call | None:
     return call.wait if call.category == "start" else call
 
 
-def _wait(waiter: Call | None, until: int, late: int, late_call: Call | None = None) -> None:
+def _note_wait(waiter: Call | None, until: int, late: int, late_call: Call | None = None) -> None:
     """Note that a call waited for another rank, unless a longer wait is noted; calls of NCCL are left out."""
     if waiter is None or waiter.rank == late:
         return
@@ -51,10 +51,10 @@ def _wait(waiter: Call | None, until: int, late: int, late_call: Call | None = N
 
 def _depend(call: Call, other: Call) -> None:
     """Note that a call's communication depends on the beginning of another call."""
-    _wait(_waiter(call), other.ready, other.rank, other)
+    _note_wait(_waiter(call), other.ready, other.rank, other)
 
 
-def _meet(calls: list[Call], notes: list[str]) -> None:
+def _match_collective(calls: list[Call], notes: list[str]) -> None:
     """Set the waiting times of the calls that form one collective call; add a note if they do not fit together."""
     by_rank = {call.rank: call for call in calls}
     comm, sequence = calls[0].comm, calls[0].sequence
@@ -66,7 +66,7 @@ def _meet(calls: list[Call], notes: list[str]) -> None:
     absent = [rank for rank in comm.members if rank >= 0 and rank not in by_rank]
     if stuck and absent:
         for call in stuck:
-            _wait(call, call.end, absent[0])
+            _note_wait(call, call.end, absent[0])
         notes.append(
             f"Rank {shorten(absent)} never came to call {sequence} on communicator '{comm.name}', {stuck[0].title} at "
             f"{stuck[0].line}, in which rank {shorten([call.rank for call in stuck])} was to the end."
@@ -94,7 +94,7 @@ def _meet(calls: list[Call], notes: list[str]) -> None:
                     _depend(call, by_rank[source])
 
 
-def _deliver(calls: list[Call]) -> None:
+def _match_messages(calls: list[Call]) -> None:
     """Match the messages on a communicator, and set waiting times. Messages of a pair of ranks and a tag are FIFO."""
     # By destination, then by source and tag.
     sent: dict[int, dict[tuple[int, int | None], deque[Call]]] = defaultdict(lambda: defaultdict(deque))
@@ -105,9 +105,9 @@ def _deliver(calls: list[Call]) -> None:
     for call in calls:
         if call.source is None:
             continue
-        message = _take(sent[call.rank], call.source, call.recvtag)
+        message = _take_message(sent[call.rank], call.source, call.recvtag)
         if message is None:
-            _stay(call, call.source)
+            _note_unmatched(call, call.source)
         else:
             receives[message] = call
             _depend(call, message)
@@ -116,12 +116,12 @@ def _deliver(calls: list[Call]) -> None:
             continue
         waiter, receive = _waiter(call), receives.get(call)
         if receive is None:
-            _stay(call, call.to)
+            _note_unmatched(call, call.to)
         elif waiter is not None and waiter.end >= receive.begin:
             _depend(call, receive)
 
 
-def _take(sent: dict[tuple[int, int | None], deque[Call]], source: int, tag: int | None) -> Call | None:
+def _take_message(sent: dict[tuple[int, int | None], deque[Call]], source: int, tag: int | None) -> Call | None:
     """Remove and return the message that a receive gets, the earliest one for wildcards; None if there is none."""
     queues = [sent[source, tag]]
     if ANY in (source, tag):
@@ -130,8 +130,8 @@ def _take(sent: dict[tuple[int, int | None], deque[Call]], source: int, tag: int
     return queue.popleft() if queue else None
 
 
-def _stay(call: Call, late: int) -> None:
+def _note_unmatched(call: Call, late: int) -> None:
     """Set the waiting time of a call without a matching message: an unfinished one waits for the other rank."""
     waiter = _waiter(call)
     if waiter is not None and not waiter.is_over and late != ANY:
-        _wait(waiter, waiter.end, late)
+        _note_wait(waiter, waiter.end, late)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .read import Call, Job
-from .tables import Sum, Unit, amount, total, who_waited
+from .tables import Sum, Unit, format_bytes, total, who_waited
 
 # The number of time steps in the picture. Within a step the shares of a rank's activities are stacked.
 _STEPS = 1200
@@ -149,7 +149,7 @@ def draw(job: Job, file: Path) -> str | None:
     share = f", {whole.share()} of the time in calls is waiting" if whole.time else ""
     few = "" if len(ranks) == job.ranks else f", the {len(ranks)} that waited or were waited for most"
     figure.suptitle(
-        f"{whole.calls:,} calls of {job.ranks} ranks that sent {amount(whole.sends)}{share}{few}", fontsize=10
+        f"{whole.calls:,} calls of {job.ranks} ranks that sent {format_bytes(whole.sends)}{share}{few}", fontsize=10
     )
     try:
         figure.savefig(file, dpi=130)

@@ -192,7 +192,7 @@ def _communicators(records: Any, parts: _Parts, agreed: dict[int, int]) -> dict[
     return made
 
 
-def _call(rank: int, r: dict[str, Any], comms: dict[int, Comm], texts: dict[int, str]) -> Call:
+def _convert_record(rank: int, r: dict[str, Any], comms: dict[int, Comm], texts: dict[int, str]) -> Call:
     """Convert a record of a timeline's file into a ``Call``; negative numbers stand for None."""
     comm, is_over, to, source = comms[r["number"]], r["state"] != layout.OPEN, r["to"], r["from"]
     # Negative numbers stand for None.
@@ -223,12 +223,12 @@ def _call(rank: int, r: dict[str, Any], comms: dict[int, Comm], texts: dict[int,
     )
 
 
-def _calls(rank: int, records: Any, comms: dict[int, Comm], parts: _Parts) -> Iterator[Call]:
+def _convert_records(rank: int, records: Any, comms: dict[int, Comm], parts: _Parts) -> Iterator[Call]:
     """Yield the calls of a timeline's records, without the damaged ones."""
     texts = {number: _text(raw) for (kind, number), raw in parts.items() if kind == Kind.TEXT} | {0: ""}
     for row in _rows(records):
         with suppress(LookupError, ValueError):  # a damaged record
-            yield _call(rank, row, comms, texts)
+            yield _convert_record(rank, row, comms, texts)
 
 
 def _give_lanes(calls: list[Call]) -> None:
@@ -280,7 +280,7 @@ def read_file(file: Path) -> Timeline:
     agreed = {r["in_process"]: r["agreed"] for r in _rows(records[kinds == Kind.AGREED].view(layout.AGREED))}
     comms = _communicators(records[kinds == Kind.COMMUNICATOR].view(layout.COMMUNICATOR), parts, agreed)
     readings = records[kinds == Kind.CLOCK].view(layout.CLOCK)[["when", "ahead", "round_trip"]].tolist()
-    calls = sorted(_calls(rank, records[kinds == Kind.CALL], comms, parts), key=attrgetter("begin"))
+    calls = sorted(_convert_records(rank, records[kinds == Kind.CALL], comms, parts), key=attrgetter("begin"))
     _give_lanes(calls)
     _pair_requests(calls)
     # All other records have become communicators, readings or calls, or are damaged.
@@ -304,7 +304,7 @@ def _choose_run(timelines: list[Timeline], notes: list[str]) -> dict[int, Timeli
     return {timeline.rank: timeline for timeline in timelines if timeline.job == newest}
 
 
-def _ahead(readings: list[tuple[int, int, int]], when: int) -> int:
+def _clock_offset(readings: list[tuple[int, int, int]], when: int) -> int:
     """Return how far rank 0's clock is ahead at a time, by linear interpolation between the readings."""
     i = min(max(bisect_right(readings, (when, 0, 0)), 1), len(readings) - 1)
     (first, low, _), (second, high, _) = readings[i - 1], readings[i]
@@ -324,7 +324,7 @@ def _align(timelines: dict[int, Timeline], notes: list[str]) -> None:
             continue
         for timeline in alike:
             for call in timeline.calls:
-                ahead = _ahead(readings, call.begin)
+                ahead = _clock_offset(readings, call.begin)
                 call.begin += ahead
                 call.end += ahead
     if len(unknown) > 1:

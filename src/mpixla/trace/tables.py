@@ -70,7 +70,7 @@ class Unit:
         return f"{nanoseconds / self.nanoseconds:.3f}"
 
 
-def amount(count: int) -> str:
+def format_bytes(count: int) -> str:
     """Return a number of bytes as a text with a binary unit."""
     value, unit = float(count), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB", "PiB"):
@@ -94,17 +94,17 @@ def _table(title: str, heads: list[str], rows: list[list[str]], words: int, most
     return "\n".join(lines) + "\n"
 
 
-def _sums(title: str, heads: list[str], sums: dict[Any, Sum], unit: Unit, most: int, has_gpu: bool) -> str:
+def _sum_table(title: str, heads: list[str], sums: dict[Any, Sum], unit: Unit, most: int, has_gpu: bool) -> str:
     """Return a table of sums of calls as text, by descending time."""
     times = ["time", "gpu", "waiting", "moving"] if has_gpu else ["time", "waiting", "moving"]
     rows = []
     for key, s in sorted(sums.items(), key=lambda item: (-item[1].time, item[0])):
         values = [unit(getattr(s, time)) for time in times]
-        rows.append([*key, f"{s.calls:,}", *values, amount(s.sends), amount(s.receives)])
+        rows.append([*key, f"{s.calls:,}", *values, format_bytes(s.sends), format_bytes(s.receives)])
     return _table(title, [*heads, "calls", *times, "sends", "receives"], rows, len(heads), most)
 
 
-def _ranks(job: Job, unit: Unit, most: int) -> str:
+def _rank_table(job: Job, unit: Unit, most: int) -> str:
     """Return the table with a row for each rank as text: its time in and outside calls, waiting and moving data."""
     sums = group(job.calls(), lambda call: call.rank)
     caused = group(job.calls(), lambda call: call.late)
@@ -113,13 +113,13 @@ def _ranks(job: Job, unit: Unit, most: int) -> str:
     for rank in sorted(job.timelines, key=lambda rank: (-caused[rank].waiting, -sums[rank].time, rank)):
         s = sums[rank]
         values = [max(0, job.time - s.time), s.time, s.waiting, s.moving, caused[rank].waiting]
-        bytes_ = [amount(s.sends), amount(s.receives)]
+        bytes_ = [format_bytes(s.sends), format_bytes(s.receives)]
         rows.append([str(rank), job.timelines[rank].host, f"{s.calls:,}", *map(unit, values), *bytes_])
     heads = ["rank", "host", "calls", "outside", "in calls", "waiting", "moving", "others waited", "sends", "receives"]
     return _table(f"By rank, in {unit.name}: whom the others waited for most comes first", heads, rows, 2, most)
 
 
-def _who(job: Job, unit: Unit, most: int) -> str:
+def _wait_table(job: Job, unit: Unit, most: int) -> str:
     """Return the table of the waits of each rank for each other rank as text, with the line that waited longest."""
     lines: dict[tuple[int, int], Counter[str]] = defaultdict(Counter)
     for call in job.calls():
@@ -145,10 +145,10 @@ def tables(job: Job, most: int) -> str:
     parts = [
         f"{ranks} {'rank' if job.ranks == 1 else 'ranks'}, {whole.calls:,} calls in {unit(job.time)} {unit.name}; "
         f"{unit(whole.time)} {unit.name} in calls, added over the ranks, {whole.share()} of it waiting.\n",
-        _sums(f"By operation, in {unit.name}", ["operation"], by_op, unit, most, has_gpu),
-        _sums(f"By line, in {unit.name}", ["line", "operation"], by_line, unit, most, has_gpu),
-        _ranks(job, unit, most),
+        _sum_table(f"By operation, in {unit.name}", ["operation"], by_op, unit, most, has_gpu),
+        _sum_table(f"By line, in {unit.name}", ["line", "operation"], by_line, unit, most, has_gpu),
+        _rank_table(job, unit, most),
     ]
     if whole.waiting:
-        parts.append(_who(job, unit, most))
+        parts.append(_wait_table(job, unit, most))
     return "\n".join(parts)

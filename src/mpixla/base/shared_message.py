@@ -24,8 +24,8 @@ _PAUSE = 0.01
 file = -1  # the descriptor of the file that all ranks of this host have open, or -1
 
 
-class Told(NamedTuple):
-    """The outcome of ``tell`` on this rank."""
+class PrintOutcome(NamedTuple):
+    """The outcome of ``print_once`` on this rank."""
 
     here: bool  # this rank has printed the message
     by_all: bool  # all ranks of the job had a message before any rank printed one, so no rank waits for another
@@ -60,7 +60,7 @@ def _path(job: str) -> str:
     return os.path.join(tempfile.gettempdir(), f"mpixla-{os.getuid()}-{job}")
 
 
-def tell(
+def print_once(
     rank: int,
     size: int,
     write: Callable[[str], None],
@@ -69,7 +69,7 @@ def tell(
     more: str = "",
     then_by_all: str | None = None,
     moment: float = _MOMENT,
-) -> Told:
+) -> PrintOutcome:
     """Print this rank's message, unless another rank prints the same one, and return the outcome.
 
     Args:
@@ -92,13 +92,15 @@ def tell(
         write(f"mpixla: {_in_words(ranks)}{'' if did.startswith(':') else ' '}{did}{text}\n")
 
     try:
-        return _settle(what, rank, size, say, moment)
+        return _agree_and_print(what, rank, size, say, moment)
     except (OSError, ValueError):
         say([rank], False, False)
-        return Told(True, False)
+        return PrintOutcome(True, False)
 
 
-def _settle(what: str, rank: int, size: int, say: Callable[[list[int], bool, bool], None], moment: float) -> Told:
+def _agree_and_print(
+    what: str, rank: int, size: int, say: Callable[[list[int], bool, bool], None], moment: float
+) -> PrintOutcome:
     """Agree with the host's other ranks which one prints a message; return the outcome on this rank."""
     now = time.monotonic()
     _note(what, rank, now, _COMES)
@@ -123,7 +125,7 @@ def _settle(what: str, rank: int, size: int, say: Callable[[list[int], bool, boo
         say(left, bool(said), by_all)
     for other in sorted(left, key=lambda other: other == rank):  # its own line last: the others wait for it
         _note(what, other, now, _SAID)
-    return Told(bool(left), by_all)
+    return PrintOutcome(bool(left), by_all)
 
 
 def _wait_until(is_so: Callable[[list[_Note]], bool], deadline: float) -> None:

@@ -26,7 +26,7 @@ from .primitive import row_major
 _hold = Primitive("hold")  # the identity; operands[first:] depend on operands[:first]
 
 
-def hold(first: Sequence[Any], then: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+def sequence_after(first: Sequence[Any], then: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """Return both lists unchanged, with a data dependence by which XLA computes ``then`` after ``first``."""
     if not first or not then:
         return list(first), list(then)
@@ -61,24 +61,24 @@ def _lower(ctx: Any, *operands: Any, first: int) -> list[Any]:
 
 
 def _jvp(primals: Any, tangents: Any, *, first: int) -> tuple[Any, Any]:
-    return _hold.bind(*primals, first=first), _those_that_are(tangents[:first], tangents[first:])
+    return _hold.bind(*primals, first=first), _sequence_nonzeros(tangents[:first], tangents[first:])
 
 
 def _transpose(cotangents: Any, *operands: Any, first: int) -> list[Any]:
-    """Sequence the cotangents of the earlier arrays after those of the later ones: the reverse order."""
-    then = _those_that_are(cotangents[first:], cotangents[:first])
+    """Return the operands' cotangents, in sequence the other way round: those of the first ones come last."""
+    then = _sequence_nonzeros(cotangents[first:], cotangents[:first])
     back = len(operands) - first
     return [
         ct if ad.is_undefined_primal(x) else None for ct, x in zip([*then[back:], *then[:back]], operands, strict=True)
     ]
 
 
-def _those_that_are(first: Sequence[Any], then: Sequence[Any]) -> list[Any]:
-    """Apply ``hold`` to tangents or cotangents and return all in one list; symbolic zeros pass through unchanged."""
+def _sequence_nonzeros(first: Sequence[Any], then: Sequence[Any]) -> list[Any]:
+    """Apply ``sequence_after`` to tangents or cotangents, except symbolic zeros; return all in one list."""
     values = [*first, *then]
     some = [i for i, x in enumerate(values) if type(x) is not ad.Zero]
     n = sum(i < len(first) for i in some)
-    held, behind = hold([values[i] for i in some[:n]], [values[i] for i in some[n:]])
+    held, behind = sequence_after([values[i] for i in some[:n]], [values[i] for i in some[n:]])
     for i, x in zip(some, [*held, *behind], strict=True):
         values[i] = x
     return values

@@ -16,20 +16,20 @@ from jax.interpreters import ad, batching, mlir
 
 from ..base import required
 from ..jaxprs.effect import ordered
-from ..jaxprs.spmd import Primitive, reshaped, vary, varying_axes
+from ..jaxprs.spmd import Primitive, vary, varying_axes, with_shape
 
 _alike = required.Primitive("alike")  # the identity of an array
 # `kept`: it has the effect, so that JAX neither drops nor recomputes it. `is_zero`: its operand is zeros.
 _tied = Primitive("tied")  # the identity of arrays, none of which is ignored alone
 
 
-def shadow(x: jax.Array) -> Any:
-    """Return an array without entries, with the batch and derivative of ``x``: a residual for ``alike``."""
-    return _alike.bind(_zeros(reshaped(x.aval, (0,))), x, kept=True, is_zero=True)
+def make_witness(x: jax.Array) -> Any:
+    """Return an array without entries that is a tracer of the same transforms as ``x``, for ``match_tracing``."""
+    return _alike.bind(_zeros(with_shape(x.aval, (0,))), x, kept=True, is_zero=True)
 
 
-def alike(x: Any, like: Any, *, is_result: bool = False) -> Any:
-    """Return ``x``, an array or a symbolic zero, as an array with a batch and a derivative if ``like`` has them.
+def match_tracing(x: Any, like: Any, *, is_result: bool = False) -> Any:
+    """Return ``x``, an array or symbolic zeros, as a tracer of the same transforms (vmap, jvp) as ``like``.
 
     With ``is_result`` its cotangent gets them, too.
     """
@@ -38,8 +38,8 @@ def alike(x: Any, like: Any, *, is_result: bool = False) -> Any:
     return _alike.bind(x, like, kept=is_result, is_zero=False)
 
 
-def tied(results: Sequence[Any]) -> list[Any]:
-    """Return the arrays, tied: in reverse mode ignored ones get zeros that are ``alike`` to the others' cotangents."""
+def tie_cotangents(results: Sequence[Any]) -> list[Any]:
+    """Return the arrays unchanged; in reverse mode cotangents of zeros get the others' batch and derivative."""
     ties = [i for i, x in enumerate(results) if jnp.issubdtype(jnp.result_type(x), jnp.inexact)]
     if len(ties) < 2:
         return list(results)
@@ -67,14 +67,14 @@ def _alike_batch(operands: Any, dims: Any, **params: bool) -> tuple[Any, Any]:
 def _alike_jvp(primals: Any, tangents: Any, **params: bool) -> tuple[Any, Any]:
     t, of_like = tangents
     if type(t) is ad.Zero and type(of_like) is not ad.Zero:
-        t = alike(t, of_like)
+        t = match_tracing(t, of_like)
     return _alike.bind(*primals, **params), t
 
 
 def _alike_transpose(ct: Any, x: Any, like: Any, *, kept: bool, is_zero: bool) -> list[Any]:
     if ad.is_undefined_primal(like):
         return [ct if ad.is_undefined_primal(x) else None, ad.Zero(like.aval.to_ct_aval())]
-    return [alike(ct, like) if kept else ct, None]
+    return [match_tracing(ct, like) if kept else ct, None]
 
 
 # jax.lax.custom_root differentiates the function that a linear solve inverts by operands that are unknown. A known
@@ -102,7 +102,7 @@ def _alike_in_checkpoint(saveable: Any, unknown: Any, instantiated: Any, eqn: An
 
 def _tied_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     some = [i for i, t in enumerate(tangents) if type(t) is not ad.Zero]
-    held = dict(zip(some, tied([tangents[i] for i in some]), strict=True))
+    held = dict(zip(some, tie_cotangents([tangents[i] for i in some]), strict=True))
     return _tied.bind(*primals), [held.get(i, t) for i, t in enumerate(tangents)]
 
 
@@ -110,7 +110,7 @@ def _tied_transpose(cotangents: Any, *operands: Any) -> list[Any]:
     def like_the_others(ct: Any) -> Any:
         for other in cotangents:
             if other is not ct and type(other) is not ad.Zero:
-                ct = alike(ct, other)
+                ct = match_tracing(ct, other)
         return ct
 
     return [like_the_others(ct) for ct in cotangents]
