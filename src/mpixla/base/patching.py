@@ -20,7 +20,7 @@ class UnfitError(Exception):
 
 
 def need(name: str, *arguments: str) -> Any:
-    """Return JAX's object of a name; if arguments are given, a function whose first parameters have these names.
+    """Look up a function or object of JAX by its name; raise UnfitError if it is missing or has other parameters.
 
     Raises:
         UnfitError: if this JAX has no such object.

@@ -103,7 +103,7 @@ def _abort(status: int) -> None:
     signal.alarm(0)
 
 
-def _note_end() -> None:
+def _mark_early_end() -> None:
     """Take the lock that marks an end without an import of mpixla: other ranks may wait in that import."""
     if os.getpid() == _process and not any(module.partition(".")[0] == "mpixla" for module in sys.modules):
         started = _load("started.py")
@@ -143,12 +143,12 @@ def run(program: list[str]) -> None:
         end.replace_printing(without_us)
     else:
         sys.excepthook = without_us(sys.excepthook)
-    atexit.register(_note_end)  # registered first, so it runs last, when threads have ended, too
+    atexit.register(_mark_early_end)  # registered first, so it runs last, when threads have ended, too
     # Under MPICH stdout is a pipe: output in Python's buffer of 8 KiB comes late, or never if the process is killed.
     with suppress(AttributeError, ValueError):
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     try:
-        _run(program)
+        _execute_program(program)
     except SystemExit as e:
         # sys.excepthook is not called for SystemExit.
         if status := status_of(e.code):
@@ -161,7 +161,7 @@ def run(program: list[str]) -> None:
         raise
 
 
-def _run(program: list[str]) -> None:
+def _execute_program(program: list[str]) -> None:
     """Execute a script, folder, ``-m`` module or ``-c`` code as ``__main__``, as the Python interpreter does."""
     kind, *rest = program
     # The module outlives its last line: exit handlers and threads pickle its functions and classes.
@@ -171,20 +171,20 @@ def _run(program: list[str]) -> None:
         main.__dict__.update(__annotations__={})
     if kind == "-c":
         code, *rest = rest
-        _begin(main, "", ["-c", *rest])
+        _set_up_main(main, "", ["-c", *rest])
         exec(compile(code, "<string>", "exec"), main.__dict__)
     elif kind == "-m":
-        _begin(main, os.getcwd(), rest)
+        _set_up_main(main, os.getcwd(), rest)
         runpy._run_module_as_main(rest[0])  # type: ignore[attr-defined]  # as Python itself does
     else:
         file = kind if os.path.isabs(kind) else os.path.join(os.getcwd(), kind)
         if get_importer(file):  # a folder or an archive, with a __main__.py
-            _begin(main, file, program)
+            _set_up_main(main, file, program)
             if sys.flags.safe_path:
                 sys.path.insert(0, file)
             runpy._run_module_as_main("__main__", alter_argv=False)  # type: ignore[attr-defined]
             return
-        _begin(main, os.path.dirname(os.path.realpath(kind)), program)
+        _set_up_main(main, os.path.dirname(os.path.realpath(kind)), program)
         try:
             source = Path(file).read_bytes()  # once: it may be a pipe
         except OSError as e:
@@ -197,7 +197,7 @@ def _run(program: list[str]) -> None:
         exec(compile(source, file, "exec", dont_inherit=True), main.__dict__)
 
 
-def _begin(main: ModuleType, folder: str, arguments: list[str]) -> None:
+def _set_up_main(main: ModuleType, folder: str, arguments: list[str]) -> None:
     """Set ``sys.path[0]``, ``sys.argv`` and ``sys.modules["__main__"]`` for a program."""
     if not sys.flags.safe_path:
         sys.path[0] = folder

@@ -103,7 +103,7 @@ def replace_printing(replace: Callable[[Any], Any]) -> None:
 
 
 def program_exits(code: Any) -> None:
-    """Abort the job if a program that mpixla runs has called sys.exit with a status other than 0."""
+    """Abort the job if a program that mpixla runs has ended by sys.exit with a status other than 0."""
     status = status_of(code)
     text = "" if isinstance(code, int) else str(code)
     if status and can_abort():

@@ -74,7 +74,7 @@ def _heed_environment() -> None:
         mpixla.set_logging(True)
 
 
-def _call(name: str, args: Any, kwargs: Any) -> Any:
+def _call_operation(name: str, args: Any, kwargs: Any) -> Any:
     """Call mpixla's operation of this name with mpi4jax's arguments, and return its result."""
     _heed_environment()
     function = getattr(mpixla, name)
@@ -101,7 +101,7 @@ def _without_token(name: str, module: str = _PACKAGE) -> Callable[..., Any]:
                 f"{name}() takes no token: this is mpi4jax 0.8 or later, which orders calls by itself. For programs "
                 "with tokens there is mpixla.compat's 'mpi4jax-tokens'."
             )
-        result = _call(name, args, kwargs)
+        result = _call_operation(name, args, kwargs)
         return [] if result is None else result  # send and barrier: no results, as a list
 
     op.__module__ = module  # where pickle finds it
@@ -115,7 +115,7 @@ def _with_token(name: str) -> Callable[..., Any]:
     def op(*args: Any, token: Any = None, **kwargs: Any) -> Any:
         """Call mpixla's operation, and return its result, if it has one, and a token."""
         token = take_token(token, name)
-        result = _call(name, args, kwargs)
+        result = _call_operation(name, args, kwargs)
         token = pass_on(token)
         return token if name in ("barrier", "send") else (result, token)
 

@@ -32,7 +32,7 @@ def reduce_pair(function: Callable[..., Any], pair: Any, op: MPI.Op, *args: Any,
 
 def _reduce(function: Callable[..., Any], pair: Any, op: MPI.Op, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
     """Reduce a pair (values, places) by MAXLOC or MINLOC with the reduction ``function``; return the reduced pair."""
-    values, places = _arrays(pair, function.__name__, reduction_of(op).name)
+    values, places = _check_pair(pair, function.__name__, reduction_of(op).name)
     largest = op == MPI.MAXLOC
 
     def reduce(values: jax.Array, places: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -54,7 +54,7 @@ def _reduce(function: Callable[..., Any], pair: Any, op: MPI.Op, *args: Any, **k
     return differentiable(values, places)
 
 
-def _arrays(pair: Any, name: str, op: str) -> tuple[jax.Array, jax.Array]:
+def _check_pair(pair: Any, name: str, op: str) -> tuple[jax.Array, jax.Array]:
     """Check the pair (values, places) of a MAXLOC or MINLOC, and return it as two arrays of one shape."""
     rule = f"{name} with op {op} takes a pair of arrays of one shape, the values and their places"
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:

@@ -95,7 +95,7 @@ def _define_jvp(primitive: Primitive, jvp: Jvp) -> None:
 
     primitive.tangents = tangents_of
     ad.primitive_jvps[primitive] = jvp_rule
-    jet_rules[primitive] = functools.partial(_series, primitive, jvp)
+    jet_rules[primitive] = functools.partial(_propagate_series, primitive, jvp)
 
 
 def refuse_one_way(name: str, sent: Any, received: Any) -> None:
@@ -108,7 +108,7 @@ def refuse_one_way(name: str, sent: Any, received: Any) -> None:
         )
 
 
-def _series(primitive: Primitive, jvp: Jvp, primals: Any, series: Any, **params: Any) -> tuple[Any, Any]:
+def _propagate_series(primitive: Primitive, jvp: Jvp, primals: Any, series: Any, **params: Any) -> tuple[Any, Any]:
     """Apply a linear primitive to values and to each term of their Taylor series (jax.experimental.jet)."""
     op = details(params).get("op")
     if op is not None and op.name != "SUM":

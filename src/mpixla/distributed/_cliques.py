@@ -75,7 +75,7 @@ def _wait_for_all_ends(*_: object) -> None:
 
 
 def _open_cliques(executable: Any, devices: Sequence[Any]) -> None:
-    """Open the cliques of a program; raise NotImplementedError if its collectives cannot go over MPI."""
+    """Make the communicators of a program's collectives; raise NotImplementedError if MPI cannot carry them."""
     if devices[0].platform != "cpu" or getattr(_asking, "now", False):
         return
     found = [c for module in executable.hlo_modules() for c in collectives_of(module.to_string(), len(devices))]
@@ -142,7 +142,7 @@ def _open_clique(devices: tuple[Any, ...]) -> None:
 
 
 def _offer_communicator(comm: MPI.Intracomm, devices: tuple[Any, ...]) -> None:
-    """Make XLA take a communicator for these devices; raise RuntimeError if it does not."""
+    """Make XLA use a communicator for its collectives on these devices; raise RuntimeError if it does not."""
     offers = lib.mpixla_trampoline_offers
     failed: list[Exception] = []
     thread = threading.Thread(target=_make_xla_ask, args=(devices, failed), name="mpixla clique", daemon=True)
@@ -162,7 +162,7 @@ def _offer_communicator(comm: MPI.Intracomm, devices: tuple[Any, ...]) -> None:
 
 
 def _make_xla_ask(devices: tuple[Any, ...], failed: list[Exception]) -> None:
-    """Run a sum over these devices, for which XLA asks for their communicator; append an exception to ``failed``."""
+    """Run a sum over these devices, so that XLA asks for their communicator; append an exception to ``failed``."""
     _asking.now = True
     mesh = Mesh(np.array(devices), "clique")
     spec = PartitionSpec("clique")
@@ -187,7 +187,7 @@ def _tag(ranks: Sequence[int]) -> int:
 
 
 def _wait_for_ranks(ranks: Sequence[int]) -> None:
-    """Wait until all these ranks have called it; after the time limit, end the job and name the missing ranks.
+    """Wait until all these ranks are here; after the time limit, end the job and name the missing ranks.
 
     A missing rank may be compiling, or may never come.
     """

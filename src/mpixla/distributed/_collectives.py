@@ -42,10 +42,10 @@ def collectives_of(text: str, devices: int) -> Iterator[Collective]:
         shape, operation, rest = found.groups()
         arrays = [(name, math.prod(map(int, filter(None, sizes.split(","))))) for name, sizes in _ARRAY.findall(shape)]
         dtype, items = max(arrays, key=lambda array: array[1], default=("", 0))
-        yield Collective(operation, _groups_of(operation, rest, devices), dtype, items)
+        yield Collective(operation, _parse_groups(operation, rest, devices), dtype, items)
 
 
-def _groups_of(operation: str, rest: str, devices: int) -> tuple[tuple[int, ...], ...]:
+def _parse_groups(operation: str, rest: str, devices: int) -> tuple[tuple[int, ...], ...]:
     """Parse the replica groups of a collective in HLO text; raise ValueError if their notation is unknown."""
     everyone = (tuple(range(devices)),)
     if operation == "collective-permute":
@@ -54,7 +54,7 @@ def _groups_of(operation: str, rest: str, devices: int) -> tuple[tuple[int, ...]
         sizes, shape, order = (_numbers(part) for part in found.groups(""))
         return _rows(_iota(shape, order).reshape(sizes))
     if found := _MESH.search(rest):
-        return _rows(_of_mesh(*found.groups("")))
+        return _rows(_mesh_groups(*found.groups("")))
     if found := _LISTED.search(rest):
         groups = tuple(_numbers(group) for group in re.findall(r"\{([\d, ]*)\}", found[1]))
         return groups or everyone
@@ -68,7 +68,7 @@ def _iota(shape: Sequence[int], order: Sequence[int]) -> Any:
     return numbers.transpose(order) if order else numbers
 
 
-def _of_mesh(axes: str, ids: str, chosen: str) -> Any:
+def _mesh_groups(axes: str, ids: str, chosen: str) -> Any:
     """Return the replica groups along chosen axes of a mesh, a row each.
 
     Args:
@@ -77,7 +77,7 @@ def _of_mesh(axes: str, ids: str, chosen: str) -> Any:
         chosen: the axes: ``'a','b':(2)2``. ``:(m)n`` stands for a part of an axis of size n, with m parts before it.
     """
     sizes = {name: int(size) for name, size in re.findall(r"'([^']*)'=(\d+)", axes)}
-    devices = np.ravel(_mesh_devices(ids, math.prod(sizes.values())))
+    devices = np.ravel(_parse_mesh_devices(ids, math.prod(sizes.values())))
     # Each device's coordinate along each axis. In the loop, `along` becomes the coordinates that are equal in a group,
     # and `place` the position within the group.
     along = dict(zip(sizes, np.indices([*sizes.values()]).reshape(len(sizes), devices.size), strict=True))
@@ -92,7 +92,7 @@ def _of_mesh(axes: str, ids: str, chosen: str) -> Any:
     return devices[order].reshape(-1, members)
 
 
-def _mesh_devices(ids: str, count: int) -> Any:
+def _parse_mesh_devices(ids: str, count: int) -> Any:
     """Parse the device ids of a mesh in HLO text into an array of ids."""
     found = _MESH_IOTA.fullmatch(ids.replace(" ", ""))
     if not ids:

@@ -260,6 +260,7 @@ class Graph:
 
 
 def _broadcast(eqn: Any, x: Any) -> Any:
+    """Evaluate a broadcast_in_dim equation for a NumPy array."""
     shape = eqn.params["shape"]
     before = [1] * len(shape)
     for axis, n in zip(eqn.params["broadcast_dimensions"], x.shape, strict=True):

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 
 from .effect import ordered
-from .rewrite import Rewriting, as_call
+from .rewrite import Rewriting, replace_by_call
 
 _OURS = __name__.partition(".")[0]
 # JAX's primitives that do not show the effects inside.
@@ -80,7 +80,7 @@ def reveal(jaxpr: Any, name: str) -> Any:
             failed[eqn.primitive.name] = e
             return eqn
         traced = rewriting.of(traced)
-        return as_call(eqn, traced) if ordered in traced.effects else eqn
+        return replace_by_call(eqn, traced) if ordered in traced.effects else eqn
 
     result = Rewriting(rewrite_eqn).of(jaxpr)
     if result is jaxpr:

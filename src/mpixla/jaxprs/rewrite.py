@@ -45,7 +45,7 @@ def map_jaxprs(change: Callable[[Any], Any], params: dict[str, Any]) -> dict[str
     return dict(jax.tree.unflatten(structure, after))
 
 
-def as_call(eqn: Any, jaxpr: Any) -> Any:
+def replace_by_call(eqn: Any, jaxpr: Any) -> Any:
     """Replace an equation by a call of ``jaxpr``, which communicates, with the same operands and results."""
     from jax.extend.core.primitives import closed_call_p  # takes a while to import
 

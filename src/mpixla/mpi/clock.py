@@ -53,12 +53,12 @@ def compare(comm: Any, ranks: Sequence[int], now: Callable[[], int], seconds: fl
     """
     deadline = time.monotonic() + seconds
     if comm.Get_rank() == 0:
-        _answer(comm, ranks, now, deadline)
+        _answer_clock_requests(comm, ranks, now, deadline)
         return None
-    return _ask(comm, now, deadline) if comm.Get_rank() in ranks else None
+    return _read_remote_clock(comm, now, deadline) if comm.Get_rank() in ranks else None
 
 
-def _answer(comm: Any, ranks: Sequence[int], now: Callable[[], int], deadline: float) -> None:
+def _answer_clock_requests(comm: Any, ranks: Sequence[int], now: Callable[[], int], deadline: float) -> None:
     """Reply with rank 0's clock to each rank's messages until all rounds are done, or the deadline has passed."""
     left, message = dict.fromkeys(ranks, _ROUNDS), np.zeros(1, np.int64)
     while any(left.values()) and time.monotonic() < deadline:
@@ -71,7 +71,7 @@ def _answer(comm: Any, ranks: Sequence[int], now: Callable[[], int], deadline: f
                 left[rank] -= 1
 
 
-def _ask(comm: Any, now: Callable[[], int], deadline: float) -> Reading | None:
+def _read_remote_clock(comm: Any, now: Callable[[], int], deadline: float) -> Reading | None:
     """Read rank 0's clock several times; return the reading with the shortest round trip, None past the deadline."""
     readings, message, answer = list[Reading](), np.zeros(1, np.int64), np.zeros(1, np.int64)
     for _ in range(_ROUNDS):

@@ -14,7 +14,7 @@ from ..base.speaker import say
 _PATIENCE = 20.0  # seconds until the report, as for the import (arrival.py)
 
 
-def _tell_of_launcher() -> None:
+def _report_mixed_launcher() -> None:
     """Print on rank 0 that Open MPI has started this process for MPICH, which may end it without a message."""
     if "mpi4py.MPI" in sys.modules or os.environ.get("OMPI_COMM_WORLD_RANK") != "0":
         return
@@ -29,7 +29,7 @@ def _tell_of_launcher() -> None:
             )
 
 
-def _tell_of_lost_socket() -> None:
+def _report_lost_socket() -> None:
     """Print that the socket to MPICH's launcher is closed: MPICH is about to end this process without a message."""
     number = os.environ.get("PMI_FD", "")
     if "mpi4py.MPI" in sys.modules or not number.isdecimal() or "OMPI_COMM_WORLD_RANK" in os.environ:
@@ -49,7 +49,7 @@ def _tell_of_lost_socket() -> None:
 
 @contextmanager
 def _watched() -> Iterator[None]:
-    """Report, once and from a timer's thread, an MPI start in the body of the with statement that takes long.
+    """Report once, during the body of the with statement, that the start of MPI takes long.
 
     The report comes from a thread of the C library, since MPI_Init holds Python's global lock.
     """
@@ -80,8 +80,8 @@ def _watched() -> Iterator[None]:
         host_lock.release(name)
 
 
-_tell_of_launcher()
-_tell_of_lost_socket()
+_report_mixed_launcher()
+_report_lost_socket()
 try:
     with _watched():
         from mpi4py import MPI

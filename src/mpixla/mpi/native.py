@@ -212,7 +212,7 @@ def check(result: int) -> int:
     return result
 
 
-def _table(function: Any, row_class: Any, *c_types: Any) -> list[Any]:
+def _read_table(function: Any, row_class: Any, *c_types: Any) -> list[Any]:
     """Read a table of the C library into a list of ``row_class``; its fields are the columns, with texts as ``str``."""
 
     class Row(ctypes.Structure):
@@ -250,7 +250,7 @@ def _place_in_status(set_it: Any) -> int:
     return content.index((0x5A5B5C5D).to_bytes(4, sys.byteorder))
 
 
-def _connect() -> None:
+def _pass_mpi_to_library() -> None:
     """Pass the constants and handles of mpi4py's MPI to the C library; raise ImportError if it refuses them."""
     facts = {
         "library": str(MPI.__file__).encode(),
@@ -295,11 +295,12 @@ def _connect() -> None:
 
 
 _text, _code = c_char_p, c_void_p
-dtypes = {row.name: row for row in _table(lib.mpixla_dtype_table, Dtype, _text, _text, _text, c_int64)}
+dtypes = {row.name: row for row in _read_table(lib.mpixla_dtype_table, Dtype, _text, _text, _text, c_int64)}
 reductions = [
-    row._replace(kinds=tuple(row.kinds.split())) for row in _table(lib.mpixla_reduction_table, Reduction, _text, _text)
+    row._replace(kinds=tuple(row.kinds.split()))
+    for row in _read_table(lib.mpixla_reduction_table, Reduction, _text, _text)
 ]
-_connect()
+_pass_mpi_to_library()
 
 _attributes = _attribute_names()
 _all_ops = [
@@ -308,14 +309,14 @@ _all_ops = [
         in_place=bool(row.in_place),
         optional=tuple(name for i, name in enumerate(_attributes) if row.optional >> i & 1),
     )
-    for row in _table(
+    for row in _read_table(
         lib.mpixla_op_table, Op, _text, _text, _code, _code, *[c_int] * 3, c_uint32, c_int, c_int, c_uint32
     )
 ]
 ops = {op.name: op for op in _all_ops if not op.request}
 # Operations that start requests, or wait for them.
 request_ops = {op.name: op for op in _all_ops if op.request}
-_helpers = _table(lib.mpixla_helper_table, _Helper, _text, _code, _code)
+_helpers = _read_table(lib.mpixla_helper_table, _Helper, _text, _code, _code)
 HELPER_TARGETS = tuple(target_of(row.name) for row in _helpers)
 
 lib.mpixla_instantiate_handler.restype = c_void_p

@@ -16,7 +16,7 @@ from jax.lax import while_p
 from ..base.required import user_context
 from ..core.values import details
 from ..jaxprs.effect import ordered
-from ..jaxprs.rewrite import Rewriting, as_call, jaxprs_in
+from ..jaxprs.rewrite import Rewriting, jaxprs_in, replace_by_call
 from ..mpi.comm import Comm
 from ..partial_eval.while_loops import make_loop_decided_before
 from .replicated import CHECKED, REPORTED, compare
@@ -45,10 +45,10 @@ def _collective_comms(jaxpr: Any) -> Iterator[Comm]:
 def _checked(rewriting: Rewriting, eqn: Any) -> Any:
     eqn = rewriting.inside(eqn)
     comms = tuple(dict.fromkeys(_collective_comms(eqn.params["body_jaxpr"]))) if eqn.primitive is while_p else ()
-    return _with_check(eqn, comms) if comms else eqn
+    return _add_check(eqn, comms) if comms else eqn
 
 
-def _with_check(eqn: Any, comms: tuple[Comm, ...]) -> Any:
+def _add_check(eqn: Any, comms: tuple[Comm, ...]) -> Any:
     """Return a while loop's equation whose condition checks that all ranks decide alike whether to go on."""
     cond = eqn.params["cond_jaxpr"]
 
@@ -66,13 +66,13 @@ def _with_check(eqn: Any, comms: tuple[Comm, ...]) -> Any:
     with user_context(eqn.source_info.traceback, name_stack=eqn.source_info.name_stack), eqn.ctx.manager:
         if cond.out_avals[0].shape:  # a batch of loops (partial_eval/while_loops.py)
             loop = make_loop_decided_before(eqn.params, condition)
-            return as_call(eqn, jax.make_jaxpr(loop)(*(atom.aval for atom in eqn.invars)))
+            return replace_by_call(eqn, jax.make_jaxpr(loop)(*(atom.aval for atom in eqn.invars)))
         checked = jax.make_jaxpr(condition)(*cond.in_avals)
     return eqn.replace(params={**eqn.params, "cond_jaxpr": checked}, effects={*eqn.effects, ordered})
 
 
 def _evaluate(cond: Any, args: Any) -> tuple[Any, list[Any]]:
-    """Return the result of a loop's condition, and the real numbers that it compares; none if it has effects."""
+    """Evaluate a loop's condition; return its result and the numbers that it compares, none if it has effects."""
     comparisons = [] if cond.effects else [eqn for eqn in cond.jaxpr.eqns if eqn.primitive.name in COMPARISONS]
     compared = dict.fromkeys(atom for eqn in comparisons for atom in eqn.invars if _is_a_real_variable(atom))
     jaxpr = cond.jaxpr.replace(outvars=[*cond.jaxpr.outvars, *compared])

@@ -124,7 +124,7 @@ def _join_axes(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
     return jnp.transpose(x, (*kept, *axes)).reshape(*sizes, math.prod(x.shape[i] for i in axes))
 
 
-def _axes(axis: Any, x: jax.Array) -> tuple[int, ...]:
+def _as_fsum_axes(axis: Any, x: jax.Array) -> tuple[int, ...]:
     """Return the axes that fsum sums over, counted from the front; None stands for all."""
     if axis is None:
         return tuple(range(x.ndim))
@@ -191,7 +191,7 @@ def fsum(
         if is_key(array):
             raise TypeError("fsum cannot sum PRNG keys, which can only be moved: with bcast, for example.")
         check_floats(array, "x of fsum", "whose sums are exact already: use allreduce of jnp.sum.")
-    lines = [_join_axes(array, _axes(axis, array)) for array in arrays]
+    lines = [_join_axes(array, _as_fsum_axes(axis, array)) for array in arrays]
     parts = [jnp.stack([line.real, line.imag]) if jnp.iscomplexobj(line) else line for line in lines]
     with sites.part(sites.of_packed("exact sums", [f"{math.prod(x.shape[:-1])} {x.dtype.name}" for x in parts])):
         sums = _fsum_p.bind(*parts, comm=c, cotangent=convention) if parts else []

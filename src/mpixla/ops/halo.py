@@ -26,11 +26,11 @@ from .shapes import each_same_abstract_eval
 _Axes = tuple[tuple[int, ...], ...]
 
 
-def _make(name: str, transposed: Callable[[], Primitive]) -> Primitive:
+def _make_halo_primitive(name: str, transposed: Callable[[], Primitive]) -> Primitive:
     """Return a new primitive for a halo exchange, whose transpose is the primitive that ``transposed`` returns."""
 
     def jvp(primals: Any, tangents: Any, *, axes: _Axes, **params: Any) -> Sequence[Any]:
-        """Return the exchanged tangents; tangents of integer arrays stay as they are."""
+        """Exchange the tangents' halos as the primals'; tangents of integer arrays stay as they are."""
         moved = [i for i, x in enumerate(primals) if jnp.issubdtype(x.dtype, jnp.inexact)]
         exchanged = primitive.bind(*(tangents[i] for i in moved), axes=tuple(axes[i] for i in moved), **params)
         results = list(tangents)
@@ -44,7 +44,7 @@ def _make(name: str, transposed: Callable[[], Primitive]) -> Primitive:
         return [y.astype(ct.dtype) for y, ct in zip(added, cotangents, strict=True)]
 
     def batch(arrays: Any, dims: Any, *, axes: _Axes, **params: Any) -> tuple[Any, Any]:
-        """Bind with the batch axes as they are; exchanged axes behind them are one further."""
+        """Bind with the arrays' batch axes where they are, and move the exchanged axes behind them up by one."""
         shifted = tuple(
             own if d is None else tuple(axis + (axis >= d) for axis in own) for own, d in zip(axes, dims, strict=True)
         )
@@ -55,9 +55,9 @@ def _make(name: str, transposed: Callable[[], Primitive]) -> Primitive:
     return primitive
 
 
-halo_exchange_p: Primitive = _make("halo_exchange", lambda: halo_transpose_p)
+halo_exchange_p: Primitive = _make_halo_primitive("halo_exchange", lambda: halo_transpose_p)
 # Its transpose, whose transpose is the exchange.
-halo_transpose_p: Primitive = _make("halo_transpose", lambda: halo_exchange_p)
+halo_transpose_p: Primitive = _make_halo_primitive("halo_transpose", lambda: halo_exchange_p)
 
 
 def _is_list(values: Any) -> bool:
@@ -77,7 +77,7 @@ def _one_for_each(values: Any, what: str, dimensions: int, name: str) -> tuple[i
     return tuple(as_integer(value, f"{what}[{i}]", name) for i, value in enumerate(values))
 
 
-def _widths(width: Any, dimensions: int, name: str) -> tuple[int, ...]:
+def _as_widths(width: Any, dimensions: int, name: str) -> tuple[int, ...]:
     """Return the widths of the ghost zones, one for each dimension; raise ValueError if negative or all zero."""
     if _is_list(width):
         widths = _one_for_each(width, "width", dimensions, name)
@@ -127,8 +127,8 @@ def _shift(way: Sequence[int], sign: int) -> Shift:
     return Shift(crossed, tuple(sign * way[d] for d in crossed))
 
 
-def _bounds(x: Any, axes: Sequence[int], widths: Sequence[int], way: Sequence[int], inner: bool) -> Any:
-    """Return where a message begins and ends in a block: at its border if ``inner``, else in its ghosts."""
+def _message_bounds(x: Any, axes: Sequence[int], widths: Sequence[int], way: Sequence[int], inner: bool) -> Any:
+    """Return begin and end of the slice for a direction: at the block's border if ``inner``, else its ghost zone."""
     begin, end = [0] * x.ndim, list(x.shape)
     for axis, width, step in zip(axes, widths, way, strict=True):
         n = x.shape[axis]
@@ -156,13 +156,16 @@ class _Halo:
 
     def cut(self, blocks: Sequence[Any], way: Sequence[int], inner: bool) -> list[Any]:
         """Return one message for each group: its borders if ``inner``, else its ghosts."""
-        parts = [_cut(x, *_bounds(x, axes, self.widths, way, inner)) for x, axes in zip(blocks, self.axes, strict=True)]
+        parts = [
+            _cut(x, *_message_bounds(x, axes, self.widths, way, inner))
+            for x, axes in zip(blocks, self.axes, strict=True)
+        ]
         return [pack([parts[i] for i in places], 0) if len(places) > 1 else parts[places[0]] for places in self.groups]
 
     def put(self, blocks: list[Any], way: Sequence[int], messages: Sequence[Any]) -> None:
         """Replace the entries of ``blocks`` by blocks with the ghosts in these messages."""
         for places, message in zip(self.groups, messages, strict=True):
-            bounds = [_bounds(blocks[i], self.axes[i], self.widths, way, False) for i in places]
+            bounds = [_message_bounds(blocks[i], self.axes[i], self.widths, way, False) for i in places]
             shapes = tuple(tuple(np.subtract(end, begin).tolist()) for begin, end in bounds)
             parts = unpack(message, shapes) if len(places) > 1 else [message]
             for i, part, (begin, _) in zip(places, parts, bounds, strict=True):
@@ -190,7 +193,7 @@ def _blocks_of(x: Any, comm: Any, width: Any, axes: Any, name: str) -> tuple[lis
             "that has one, comm.Create_cart(dims, periods), and pass that."
         )
     dimensions = MPI.Cartcomm(comm).Get_dim()
-    widths = _widths(width, dimensions, name)
+    widths = _as_widths(width, dimensions, name)
     given = tuple(range(dimensions)) if axes is None else _one_for_each(axes, "axes", dimensions, name)
     leaves, tree = flatten(x)
     arrays = as_leaves(x, leaves, "x", name)

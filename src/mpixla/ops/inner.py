@@ -21,7 +21,7 @@ from .exact import dot as exact_dot
 _ORDS = (1, 2, jnp.inf, "rms")
 
 
-def _vector(tree: Any, what: str, name: str) -> tuple[list[jax.Array], Any]:
+def _flatten_vector(tree: Any, what: str, name: str) -> tuple[list[jax.Array], Any]:
     """Return the leaves of a vector as arrays, and its structure; raise ValueError if it has none."""
     leaves, structure = flatten(tree)
     if not leaves:
@@ -32,7 +32,7 @@ def _vector(tree: Any, what: str, name: str) -> tuple[list[jax.Array], Any]:
     return [as_array(leaf, what, name) for leaf in as_leaves(tree, leaves, what, name)], structure
 
 
-def _masks(mask: Any, leaves: list[jax.Array], structure: Any, name: str) -> list[jax.Array | None]:
+def _as_masks(mask: Any, leaves: list[jax.Array], structure: Any, name: str) -> list[jax.Array | None]:
     """Return for each leaf the mask of entries that count, of a shape that broadcasts to it; None: all of them."""
     if mask is None:
         return [None] * len(leaves)
@@ -44,10 +44,10 @@ def _masks(mask: Any, leaves: list[jax.Array], structure: Any, name: str) -> lis
                 f"which is {structure}."
             )
         given = [mask] * len(leaves)
-    return [_mask(m, leaf, name) for m, leaf in zip(given, leaves, strict=True)]
+    return [_as_mask(m, leaf, name) for m, leaf in zip(given, leaves, strict=True)]
 
 
-def _mask(mask: Any, leaf: jax.Array, name: str) -> jax.Array:
+def _as_mask(mask: Any, leaf: jax.Array, name: str) -> jax.Array:
     """Check a mask of bools that broadcasts to a leaf's shape, and return it as an array."""
     taken = as_array(mask, "mask", name)
     if taken.dtype != bool:
@@ -126,8 +126,8 @@ def vdot(
         >>> float(mpixla.vdot(jnp.ones(3), jnp.full(3, 2.0))) == 6 * size
         True
     """
-    xs, structure = _vector(x, "x", "vdot")
-    ys, structure_of_y = _vector(y, "y", "vdot")
+    xs, structure = _flatten_vector(x, "x", "vdot")
+    ys, structure_of_y = _flatten_vector(y, "y", "vdot")
     if structure != structure_of_y:
         raise ValueError(f"x and y of vdot differ in structure: {structure} and {structure_of_y}.")
     for i, (a, b) in enumerate(zip(xs, ys, strict=True)):
@@ -138,7 +138,7 @@ def vdot(
     convention = as_convention(cotangent, "vdot", c)
     dtype = jnp.result_type(*xs, *ys)
     work = accumulation_dtype(dtype)
-    masks = _masks(mask, xs, structure, "vdot")
+    masks = _as_masks(mask, xs, structure, "vdot")
     if _is_exact(exact, "vdot"):
         one = _concatenate(xs, masks, work, "x of vdot")
         other = one if all(a is b for a, b in zip(xs, ys, strict=True)) else _concatenate(ys, masks, work, "y of vdot")
@@ -199,11 +199,11 @@ def norm(
     as_static(ord, "ord", "norm", "number")
     if not isinstance(ord, (int, float, str, np.number)) or ord not in _ORDS:
         raise ValueError(f"ord of norm is {ord!r}, but must be 1, 2, jnp.inf or 'rms'.")
-    leaves, structure = _vector(x, "x", "norm")
+    leaves, structure = _flatten_vector(x, "x", "norm")
     c = comm_of(comm)
     convention = as_convention(cotangent, "norm", c)
     dtype = jnp.result_type(*leaves, 1.0)
-    masks, work = _masks(mask, leaves, structure, "norm"), accumulation_dtype(dtype)
+    masks, work = _as_masks(mask, leaves, structure, "norm"), accumulation_dtype(dtype)
     if not _is_exact(exact, "norm") or ord == jnp.inf:  # the maximum is exact
         own = _part_of_norm(leaves, masks, ord=ord, work=work)
         total = allreduce(own, op=MPI.MAX if ord == jnp.inf else MPI.SUM, comm=comm, cotangent=cotangent)

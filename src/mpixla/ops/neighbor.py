@@ -71,10 +71,10 @@ def _refuse_one_way_edges(comm: MPI.Graphcomm, number: Comm, name: str) -> None:
 # rows lie in the order of the slots. With `back` rows go along the same edges in the other direction.
 
 
-def _exchanged(
+def _exchange_rows(
     x: Any, sendcounts: Any, recvcounts: Any, comm: Comm, degrees: Degrees, back: bool, capacity: int | None = None
 ) -> Any:
-    """Return the received rows; the rows of ``x`` to send lie in the order of the slots, too."""
+    """Send rows to the neighbours, in the order of their slots, and return the received rows in that order."""
     if capacity is None:
         offsets: Any = tuple(end - count for end, count in zip(accumulate(sendcounts), sendcounts, strict=True))
     else:
@@ -107,7 +107,7 @@ def _exchange_transpose_rule(
     if capacity is not None:
         sources = degrees.out if back else degrees.in_
         recvcounts, sendcounts, _ = jnp.split(values[0], [sources, sum(degrees)])
-    return [_exchanged(ct, recvcounts, sendcounts, comm, degrees, not back, capacity)]
+    return [_exchange_rows(ct, recvcounts, sendcounts, comm, degrees, not back, capacity)]
 
 
 exchange_p: Primitive = make(
@@ -128,7 +128,7 @@ def _neighbor_allgather_impl(x: Any, *, comm: Comm, degrees: Degrees) -> list[An
 
 
 def _neighbor_allgather_transpose_rule(ct: Any, *, types: Any, comm: Comm, degrees: Degrees) -> list[Any]:
-    parts = _exchanged(ct, (1,) * degrees.in_, (1,) * degrees.out, comm, degrees, back=True)
+    parts = _exchange_rows(ct, (1,) * degrees.in_, (1,) * degrees.out, comm, degrees, back=True)
     return [jnp.sum(parts, axis=0, dtype=ct.dtype)]
 
 
@@ -216,7 +216,7 @@ def neighbor_alltoall(x: Any, *, comm: MPI.Topocomm) -> Any:
             f"neighbor_alltoall needs an array whose first axis has one entry for each of this rank's {degrees.out} "
             f"destinations on communicator '{c.name}', but x has shape {x.shape}."
         )
-    return _exchanged(unwrap_keys(x), (1,) * degrees.out, (1,) * degrees.in_, c, degrees, back=False)
+    return _exchange_rows(unwrap_keys(x), (1,) * degrees.out, (1,) * degrees.in_, c, degrees, back=False)
 
 
 @eager(1)
@@ -269,11 +269,11 @@ def neighbor_alltoallv(
     each = "each of this rank's {} {}s".format
     sent = as_counts(sendcounts, "sendcounts", name, degrees.out, each(degrees.out, "destination"), capacity)
     if capacity is not None and recvcounts is None:
-        received = _exchanged(sent, (1,) * degrees.out, (1,) * degrees.in_, c, degrees, back=False)
+        received = _exchange_rows(sent, (1,) * degrees.out, (1,) * degrees.in_, c, degrees, back=False)
     else:
         received = as_counts(recvcounts, "recvcounts", name, degrees.in_, each(degrees.in_, "source"), capacity)
     fits = (sum(sent), "the sum of sendcounts") if capacity is None else None
     rows = communicate_rows(
-        x, name, fits, lambda x: _exchanged(x, sent, received, c, degrees, back=False, capacity=capacity)
+        x, name, fits, lambda x: _exchange_rows(x, sent, received, c, degrees, back=False, capacity=capacity)
     )
     return with_template_and_counts(rows, received, capacity, template, name)

@@ -460,7 +460,9 @@ for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"
     setattr(Request, f"__r{_name}__", refuse_started)
 
 
-def _started(name: str, comm: Comm, *operands: Any, shape: tuple[int, ...] | None = None, **more: Any) -> Request[Any]:
+def _start_call(
+    name: str, comm: Comm, *operands: Any, shape: tuple[int, ...] | None = None, **more: Any
+) -> Request[Any]:
     """Start a call of the kind ``name``, and return its request; the result is like the last operand, or has ``shape``.
 
     The call's further fields, ``more``, may be known only at run time.
@@ -676,7 +678,7 @@ def isend(x: Any, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> 
     """
     x, c = as_array(x, "x", "isend"), comm_of(comm)
     message = as_message("isend", c, dest=dest, sendtag=tag)
-    return _started("isend", c, x, **message)
+    return _start_call("isend", c, x, **message)
 
 
 @overload
@@ -724,7 +726,7 @@ def irecv(x: Any, source: Rank = ANY_SOURCE, *, tag: Tag = ANY_TAG, comm: MPI.Co
     """
     x, c = as_array(x, "x", "irecv"), comm_of(comm)
     message = as_message("irecv", c, source=source, recvtag=tag)
-    return _started("irecv", c, x, **message)
+    return _start_call("irecv", c, x, **message)
 
 
 @overload
@@ -784,7 +786,7 @@ def isendrecv(
     recvbuf = as_array(recvbuf, "recvbuf", "isendrecv")
     c = comm_of(comm)
     message = as_message("isendrecv", c, dest=dest, sendtag=sendtag, source=source, recvtag=recvtag)
-    return _started("isendrecv", c, sendbuf, recvbuf, **message)
+    return _start_call("isendrecv", c, sendbuf, recvbuf, **message)
 
 
 @overload
@@ -820,7 +822,7 @@ def iallreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request[A
         True
     """
     x = as_array(x, "x", "iallreduce")
-    return _started("iallreduce", comm_of(comm), x, op=as_reduction(op, x, "iallreduce"))
+    return _start_call("iallreduce", comm_of(comm), x, op=as_reduction(op, x, "iallreduce"))
 
 
 @overload
@@ -855,7 +857,7 @@ def ibcast(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Request[Any]:
         1.0
     """
     x, c = as_array(x, "x", "ibcast"), comm_of(comm)
-    return _started("ibcast", c, x, root=as_rank(root, "root", "ibcast", c))
+    return _start_call("ibcast", c, x, root=as_rank(root, "root", "ibcast", c))
 
 
 @call_per_leaf(collect=Request.tree_unflatten)
@@ -884,7 +886,7 @@ def iallgather(x: Any, *, comm: MPI.Comm | None = None) -> Request[Any]:
         True
     """
     x, c = as_array(x, "x", "iallgather"), comm_of(comm)
-    return _started("iallgather", c, x, shape=(c.size, *x.shape))
+    return _start_call("iallgather", c, x, shape=(c.size, *x.shape))
 
 
 @call_per_leaf(keys=True, collect=Request.tree_unflatten)
@@ -913,7 +915,7 @@ def ialltoall(x: Any, *, comm: MPI.Comm | None = None) -> Request[Any]:
     """
     x, c = as_leaf(x, "x", "ialltoall"), comm_of(comm)
     check_leading_size(x, "ialltoall", c)
-    return _started("ialltoall", c, unwrap_keys(x))
+    return _start_call("ialltoall", c, unwrap_keys(x))
 
 
 @call_per_dtype(reduces=True, kept_axes=1, collect=Request.tree_unflatten)
@@ -946,4 +948,4 @@ def ireduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Requ
         True
     """
     x, c = as_array(x, "x", "ireduce_scatter"), comm_of(comm)
-    return _started("ireduce_scatter", c, x, shape=x.shape[1:], op=as_reduction(op, x, "ireduce_scatter"))
+    return _start_call("ireduce_scatter", c, x, shape=x.shape[1:], op=as_reduction(op, x, "ireduce_scatter"))

@@ -43,7 +43,7 @@ def bind(primitive: Primitive, x: Any, counts: dict[str, Any], **params: Any) ->
 
 @call_per_leaf(keys=True)
 def communicate_rows(x: Any, name: str, fits: tuple[int, str] | None, communicate: Callable[[Any], Any]) -> Any:
-    """Check that ``x`` has the expected number of rows, communicate it, and return the result.
+    """Check that ``x`` has the expected number of rows, pass it to ``communicate``, and return the result.
 
     ``fits``: that number and the reason for it; None for any number.
     """

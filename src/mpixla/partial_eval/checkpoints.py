@@ -43,6 +43,7 @@ def _make_no_hoist_rule(primitive: Any, before: Any, applies: Callable[[dict[str
     """Return a partial-eval rule that keeps a primitive inside the loop of a checkpoint if ``applies(params)``."""
 
     def rule(trace: Any, *tracers: Any, **params: Any) -> Any:
+        """Bind the primitive as if its operands changed in the loop, so that JAX does not hoist it out."""
         if getattr(_loop, "depth", 0) and applies(params):
             tracers = tuple(trace.instantiate_const(t) for t in tracers)  # as if the operands changed in the loop
         elif before is not None:
@@ -66,6 +67,7 @@ def _make_no_drop_rule(primitive: Any, before: Callable[..., Any]) -> Callable[.
     """Return a partial-eval rule that keeps the calls in a primitive's jaxprs by one more result, their operand."""
 
     def rule(trace: Any, *tracers: Any, **params: Any) -> Any:
+        """Apply JAX's rule to jaxprs with one more result, which JAX keeps, and with it the calls."""
         operand = _find_droppable_operand(primitive, tracers, params)
         if operand is None:
             return before(trace, *tracers, **params)
@@ -95,6 +97,7 @@ def _make_scan_checkpoint_rule(before: Callable[..., Any]) -> Callable[..., Any]
     """Return a rule for scans in checkpoints that hoists no call out of a scan that communicates."""
 
     def rule(saveable: Any, unknown: Any, instantiated: Any, eqn: Any) -> Any:
+        """Apply JAX's rule for a scan in a checkpoint, with no call hoisted out of the scan's body."""
         if ordered not in eqn.effects:
             return before(saveable, unknown, instantiated, eqn)
         _loop.depth = getattr(_loop, "depth", 0) + 1
@@ -135,7 +138,7 @@ def install_refusals() -> None:
 
 
 def _apply_unless_dropped(what: str, primitive: Any, rule: Any, trace: Any, *tracers: Any, **params: Any) -> Any:
-    """Apply JAX's rule, unless it might drop calls."""
+    """Apply JAX's rule for a primitive with jaxprs; raise NotImplementedError if it might drop their calls."""
     if _find_droppable_operand(primitive, tracers, map_jaxprs(show_effects, params)) is not None:
         refused = f"a {what} that communicates has no derivative here: JAX might drop its calls, or make them twice"
         raise NotImplementedError(refuse_without_hook("checkpoints", refused, "Communicate outside of it."))

@@ -58,6 +58,7 @@ def _alike_lower(ctx: Any, x: Any, like: Any, *, kept: bool, is_zero: bool) -> l
 
 
 def _alike_batch(operands: Any, dims: Any, **params: bool) -> tuple[Any, Any]:
+    """Give ``x`` a batch axis if only ``like`` has one."""
     (x, like), (dim, of_like) = operands, dims
     if dim is None:
         x, dim = jnp.broadcast_to(x, (like.shape[of_like], *x.shape)), 0
@@ -65,6 +66,7 @@ def _alike_batch(operands: Any, dims: Any, **params: bool) -> tuple[Any, Any]:
 
 
 def _alike_jvp(primals: Any, tangents: Any, **params: bool) -> tuple[Any, Any]:
+    """Return ``x`` and its tangent; zeros become an array if ``like`` has a tangent."""
     t, of_like = tangents
     if type(t) is ad.Zero and type(of_like) is not ad.Zero:
         t = match_tracing(t, of_like)
@@ -93,6 +95,7 @@ def _alike_partial_eval(trace: Any, x: Any, like: Any, *, kept: bool, is_zero: b
 
 
 def _alike_in_checkpoint(saveable: Any, unknown: Any, instantiated: Any, eqn: Any) -> Any:
+    """Evaluate the primitive before the checkpoint if its operand is known, else recompute it in the checkpoint."""
     x, like = eqn.invars
     if _is_known(not unknown[0], not unknown[1], eqn.params["is_zero"]):
         return eqn.replace(invars=[x, x if unknown[1] else like]), None, [False], [False], []
@@ -107,7 +110,10 @@ def _tied_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
 
 
 def _tied_transpose(cotangents: Any, *operands: Any) -> list[Any]:
+    """Return the cotangents, each with the batch and derivative of all the others."""
+
     def like_the_others(ct: Any) -> Any:
+        """Return a cotangent with the batch and derivative of all others."""
         for other in cotangents:
             if other is not ct and type(other) is not ad.Zero:
                 ct = match_tracing(ct, other)

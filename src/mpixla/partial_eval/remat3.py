@@ -21,7 +21,7 @@ def install() -> None:
 
 
 def _derive_or_refuse(derive: Any, self: Any, *args: Any) -> Any:
-    """Linearize a checkpoint, or begin its reverse mode, unless it communicates."""
+    """Differentiate a checkpoint as JAX does; raise NotImplementedError if it communicates."""
     jaxpr = show_effects(self.jaxpr)
     if ordered in jaxpr.effects:
         where = getattr(jaxpr, "jaxpr", jaxpr).debug_info.func_src_info

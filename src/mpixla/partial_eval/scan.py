@@ -43,7 +43,7 @@ def install_refusals() -> None:
 
 
 def _apply_unless_hoisted(rule: Callable[..., Any], *args: Any, jaxpr: Any, **params: Any) -> Any:
-    """Apply JAX's rule, unless it would hoist a call out of the loop."""
+    """Apply JAX's rule for a scan; raise NotImplementedError if it would hoist a call out of the scan."""
     shown = show_effects(jaxpr)
     if ordered in shown.effects:
         consts = params["num_consts"] if "num_consts" in params else len(list(params["ft_in"].unpack()[0]))

@@ -38,9 +38,11 @@ def make_loop_decided_before(params: dict[str, Any], condition: Callable[..., An
     split = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
 
     def loop(*operands: Any) -> list[Any]:
+        """Run the loop, with the condition evaluated before it and at the end of each turn."""
         of_condition, of_body, first = operands[: split[0]], operands[slice(*split)], operands[split[1] :]
 
         def turn(state: tuple[Any, list[Any]]) -> tuple[Any, list[Any]]:
+            """Evaluate the body where the loop goes on, and the condition for the next turn."""
             goes_on, old = state
 
             def chosen(x: Any, y: Any) -> Any:
@@ -118,7 +120,7 @@ def install() -> None:
 
 
 def install_refusals() -> None:
-    """Refuse batches and checkpoints. JAX itself refuses reverse mode."""
+    """Refuse batches and checkpoints of loops that communicate, where the rules of ``install`` are not installed."""
     for name, refuse in ((_BATCH, _batch_or_refuse), (IN_CHECKPOINT, _partial_eval_or_refuse)):
         with suppress(UnfitError):
             rules = need_rules(name, while_p)
@@ -126,7 +128,7 @@ def install_refusals() -> None:
 
 
 def _batch_or_refuse(rule: Callable[..., Any], *args: Any, **params: Any) -> Any:
-    """Apply JAX's rule for batches, unless the condition communicates."""
+    """Apply JAX's batching rule for loops; raise NotImplementedError if the loop's condition communicates."""
     if ordered in params["cond_jaxpr"].effects:
         refused = "a jax.lax.while_loop whose condition communicates has no batch (jax.vmap) here"
         advice = "Communicate in its body, and have the condition look at the result."
@@ -135,7 +137,7 @@ def _batch_or_refuse(rule: Callable[..., Any], *args: Any, **params: Any) -> Any
 
 
 def _partial_eval_or_refuse(rule: Callable[..., Any], *args: Any) -> Any:
-    """Apply JAX's rule for checkpoints, unless the loop communicates."""
+    """Apply JAX's rule for loops in checkpoints; raise NotImplementedError if the loop communicates."""
     if ordered in args[-1].effects:
         refused = "a jax.lax.while_loop that communicates has no derivative in a jax.checkpoint here"
         advice = "Run the loop outside of the checkpoint."

@@ -95,7 +95,7 @@ def find(kind: Kind, library: Library) -> Path:
         CannotStartError: if there is none; the message lists the launchers that were found.
     """
     others = []
-    for file in _candidates(kind, library):
+    for file in _find_candidates(kind, library):
         found = _version_of(file, kind)
         # MVAPICH has version numbers of its own, and MPICH's launcher.
         if found and (_shortest(found) == _shortest(library.version) or library.vendor not in kind.vendors[:1]):
@@ -113,7 +113,7 @@ def _shortest(version: str) -> str:
     return re.sub(r"(\.0)+$", "", version)
 
 
-def _beside(file: Path) -> list[Path]:
+def _folder_beside(file: Path) -> list[Path]:
     """Return the `bin` of the installation whose `lib` or `lib64` has this library; [] if there is none.
 
     Only the innermost `lib` counts: a `bin` further up may belong to another installation.
@@ -122,9 +122,9 @@ def _beside(file: Path) -> list[Path]:
     return [root / "bin" for root in roots[:1]]
 
 
-def _candidates(kind: Kind, library: Library) -> Iterator[Path]:
+def _find_candidates(kind: Kind, library: Library) -> Iterator[Path]:
     """Yield the launchers of a kind: first those beside the MPI library, then those on PATH, each once."""
-    folders = _beside(library.file.resolve()) + _beside(library.file.absolute()) if library.file else []
+    folders = _folder_beside(library.file.resolve()) + _folder_beside(library.file.absolute()) if library.file else []
     folders += map(Path, os.environ.get("PATH", os.defpath).split(os.pathsep))
     seen = set()
     # Open MPI's launcher derives its prefix from its own path, and fails with /bin, a link to /usr/bin.
@@ -138,7 +138,7 @@ def _candidates(kind: Kind, library: Library) -> Iterator[Path]:
 
 def _version_of(file: Path, kind: Kind) -> str | None:
     """Return the version of a launcher; None if it is of another kind, or prints no version."""
-    said = re.search(kind.says, output_of([str(file), "--version"], with_folder(file)))
+    said = re.search(kind.says, output_of([str(file), "--version"], environment_with_folder(file)))
     return said.group(1) if said else None
 
 
@@ -159,7 +159,7 @@ def output_of(command: Sequence[str], environment: Mapping[str, str] | None = No
     return done.stdout + done.stderr
 
 
-def with_folder(launcher: Path) -> dict[str, str]:
+def environment_with_folder(launcher: Path) -> dict[str, str]:
     """Return this environment with the launcher's folder first on PATH: some launchers are scripts that need it."""
     path = os.environ.get("PATH", os.defpath)
     if os.path.realpath(shutil.which(launcher.name) or "") == os.path.realpath(launcher):

@@ -24,7 +24,7 @@ class Library:
 
 
 def find_library() -> Library:
-    """Return the MPI library that ranks will load, since they inherit this process's environment.
+    """Find the MPI library that mpi4py loads in this environment, which ranks inherit; return it and its version.
 
     Raises:
         CannotStartError: if mpi4py finds none.
@@ -37,10 +37,10 @@ def find_library() -> Library:
     except (ImportError, RuntimeError) as e:
         raise CannotStartError(explain_missing_mpi(e)) from None
     vendor, version = MPI.get_vendor()
-    return Library(vendor, ".".join(map(str, version)), _file(str(MPI.__file__)))
+    return Library(vendor, ".".join(map(str, version)), _find_mpi_file(str(MPI.__file__)))
 
 
-def _file(extension: str) -> Path | None:
+def _find_mpi_file(extension: str) -> Path | None:
     """Return the file with the MPI functions that mpi4py's extension module calls; None if the system does not tell."""
     function = ctypes.cast(ctypes.CDLL(extension).MPI_Init, ctypes.c_void_p)
     info = (ctypes.c_char_p * 4)()  # Dl_info: four pointers, the first to the file's name

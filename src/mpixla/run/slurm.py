@@ -10,7 +10,7 @@ from .launchers import output_of
 
 
 def language(understood: Sequence[str]) -> str | None:
-    """Return the value for srun --mpi inside an allocation; None if srun cannot start the ranks.
+    """Return the plugin name for ``srun --mpi=`` inside a Slurm allocation; None if srun cannot start the ranks.
 
     It is the first one of ``understood`` that srun supports, too. ``pmix_v4`` and the like count as ``pmix``.
     """

@@ -77,7 +77,7 @@ def _command(options: Namespace, library: Library, python: list[str]) -> tuple[l
         )
     launcher = options.launcher or launchers.find(kind, library)
     between_hosts = kind.environment_between_hosts if options.hosts else {}
-    environment = {**kind.environment_unpinned, **between_hosts, **launchers.with_folder(launcher), **asked}
+    environment = {**kind.environment_unpinned, **between_hosts, **launchers.environment_with_folder(launcher), **asked}
     # Not under srun (above), which pins ranks itself, and reports the signal that has ended one.
     share = rank.ALL if options.no_pin else str(options.threads or rank.AUTO)
     head = [

@@ -100,7 +100,7 @@ def _mpi_file() -> str:
 
 
 def handle_kind() -> str:
-    """Return the binary interface of the MPI in use, as far as it matters to a caller: the type of its handles."""
+    """Return whether the MPI in use has handles that are ints or pointers, in words: its binary interface."""
     size = MPI._sizeof(MPI.Comm)
     if size == 4:
         return "int, as in MPICH and its family"

@@ -93,7 +93,7 @@ _STEPS = 5
 
 
 def _derivative(w: World, x: Any) -> Any:
-    """Return the gradient of a loop that sends each row of a batch some steps up the ring; cotangents go down."""
+    """Differentiate a loop that sends a batch's rows up the ring, and return the gradient; cotangents go down."""
 
     def up(row: Any) -> Any:
         return jax.lax.fori_loop(0, _STEPS, lambda i, y: mpixla.sendrecv(y, y, w.below, w.above, comm=w.comm), row)

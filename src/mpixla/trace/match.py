@@ -55,7 +55,7 @@ def _depend(call: Call, other: Call) -> None:
 
 
 def _match_collective(calls: list[Call], notes: list[str]) -> None:
-    """Set the waiting times of the calls that form one collective call; add a note if they do not fit together."""
+    """Set the waiting times of the calls that form one collective call; note it if they do not fit together."""
     by_rank = {call.rank: call for call in calls}
     comm, sequence = calls[0].comm, calls[0].sequence
     if len({call.name for call in calls}) > 1 or len(by_rank) < len(calls):
@@ -131,7 +131,7 @@ def _take_message(sent: dict[tuple[int, int | None], deque[Call]], source: int, 
 
 
 def _note_unmatched(call: Call, late: int) -> None:
-    """Set the waiting time of a call without a matching message: an unfinished one waits for the other rank."""
+    """Set the waiting time of a call whose message was not found: until the end if unfinished, else none."""
     waiter = _waiter(call)
     if waiter is not None and not waiter.is_over and late != ANY:
         _note_wait(waiter, waiter.end, late)

@@ -55,7 +55,7 @@ def _slice(call: Call, name: str, category: str, begin: int, time: int, **more: 
     return {"ph": "X", "name": name, "cat": category, **place, "ts": begin / 1000, "dur": time / 1000, **more}
 
 
-def _slices(call: Call) -> Iterator[Event]:
+def _call_events(call: Call) -> Iterator[Event]:
     """Yield the Chrome trace events of one call: the call, its time on the GPU, and its waiting time."""
     yield _slice(call, call.title, call.category, call.begin, call.time, args=_arguments(call))
     if call.ready > call.begin:
@@ -80,7 +80,7 @@ def _rank_events(timeline: Timeline) -> Iterator[Event]:
         name = f"calls {lane + 1}" if lane else "calls"
         yield {"ph": "M", "name": "thread_name", "pid": rank, "tid": lane, "args": {"name": name}}
     for call in calls:
-        yield from _slices(call)
+        yield from _call_events(call)
     for i, call in enumerate(calls):
         if call.wait is not None:
             yield from _arrow("request", "request", f"r{rank}.{i}", call, call.wait, call.wait.begin)

@@ -150,7 +150,7 @@ def _numbers(raw: bytearray) -> tuple[int, ...]:
     return tuple(np.frombuffer(raw, "i4", len(raw) // 4).tolist())
 
 
-def _members(parts: tuple[int, ...], size: int) -> tuple[int, ...] | None:
+def _expand_runs(parts: tuple[int, ...], size: int) -> tuple[int, ...] | None:
     """Return the ranks in runs (first, count, step), ``size`` of them or none; None if the runs are invalid."""
     found: list[int] = []
     for first, count, step in zip(parts[::3], parts[1::3], parts[2::3], strict=False):
@@ -172,7 +172,7 @@ def _rows(records: Any) -> Iterator[dict[str, Any]]:
 _Parts = dict[tuple[int, int], bytearray]
 
 
-def _communicators(records: Any, parts: _Parts, agreed: dict[int, int]) -> dict[int, Comm]:
+def _convert_communicators(records: Any, parts: _Parts, agreed: dict[int, int]) -> dict[int, Comm]:
     """Return the communicators by their numbers in the file.
 
     The group of a communicator is its agreed number, or else its name, members and size; in either case with a counter
@@ -182,7 +182,7 @@ def _communicators(records: Any, parts: _Parts, agreed: dict[int, int]) -> dict[
     alike: Counter[Any] = Counter()
     for r in _rows(records):
         number, name, size = r["number"], _text(r["name"]), r["size"]
-        members = _members(_numbers(parts[Kind.MEMBERS, number]), size)
+        members = _expand_runs(_numbers(parts[Kind.MEMBERS, number]), size)
         if members is None or not 0 <= r["rank"] < size <= _MOST_RANKS or number in made:
             continue
         group = agreed.get(r["in_process"], (name, members, size))
@@ -231,7 +231,7 @@ def _convert_records(rank: int, records: Any, comms: dict[int, Comm], parts: _Pa
             yield _convert_record(rank, row, comms, texts)
 
 
-def _give_lanes(calls: list[Call]) -> None:
+def _assign_lanes(calls: list[Call]) -> None:
     """Set each call's lane, the first one that no other call occupies at that time.
 
     Threads would not do as lanes, since XLA moves programs from thread to thread.
@@ -278,10 +278,10 @@ def read_file(file: Path) -> Timeline:
     for part in _rows(records[np.isin(kinds, _KINDS_OF_PARTS)].view(layout.PART)):
         parts[part["kind"], part["number"]] += part["bytes"][: part["used"]]
     agreed = {r["in_process"]: r["agreed"] for r in _rows(records[kinds == Kind.AGREED].view(layout.AGREED))}
-    comms = _communicators(records[kinds == Kind.COMMUNICATOR].view(layout.COMMUNICATOR), parts, agreed)
+    comms = _convert_communicators(records[kinds == Kind.COMMUNICATOR].view(layout.COMMUNICATOR), parts, agreed)
     readings = records[kinds == Kind.CLOCK].view(layout.CLOCK)[["when", "ahead", "round_trip"]].tolist()
     calls = sorted(_convert_records(rank, records[kinds == Kind.CALL], comms, parts), key=attrgetter("begin"))
-    _give_lanes(calls)
+    _assign_lanes(calls)
     _pair_requests(calls)
     # All other records have become communicators, readings or calls, or are damaged.
     others = int(np.isin(kinds, (Kind.NOTHING, Kind.AGREED, *_KINDS_OF_PARTS), invert=True).sum())
@@ -305,13 +305,13 @@ def _choose_run(timelines: list[Timeline], notes: list[str]) -> dict[int, Timeli
 
 
 def _clock_offset(readings: list[tuple[int, int, int]], when: int) -> int:
-    """Return how far rank 0's clock is ahead at a time, by linear interpolation between the readings."""
+    """Return by how much rank 0's clock is ahead at a time, interpolated between the readings."""
     i = min(max(bisect_right(readings, (when, 0, 0)), 1), len(readings) - 1)
     (first, low, _), (second, high, _) = readings[i - 1], readings[i]
     return low if first == second else low + (high - low) * (when - first) // (second - first)
 
 
-def _align(timelines: dict[int, Timeline], notes: list[str]) -> None:
+def _align_clocks(timelines: dict[int, Timeline], notes: list[str]) -> None:
     """Convert all times to rank 0's clock. Ranks with the same clock share its readings."""
     clocks: dict[str, list[Timeline]] = defaultdict(list)
     for timeline in timelines.values():
@@ -387,7 +387,7 @@ def read(directory: Path) -> Job:
             notes.append(f"{timeline.file.name}: {what} damaged and left out.")
         if timeline.stopped:
             notes.append(f"{timeline.file.name} ends before the program did: {timeline.stopped}.")
-    _align(timelines, notes)
+    _align_clocks(timelines, notes)
     job = Job(timelines, ranks, 0, notes)
     job.time = _begin_at_zero(list(job.calls()))
     return job

@@ -80,7 +80,7 @@ def format_bytes(count: int) -> str:
     return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
 
 
-def _table(title: str, heads: list[str], rows: list[list[str]], words: int, most: int) -> str:
+def _format_table(title: str, heads: list[str], rows: list[list[str]], words: int, most: int) -> str:
     """Return a table as text, its first ``words`` columns aligned left, the others right."""
     shown, left_out = rows[:most], len(rows) - most
     widths = [max(map(len, column)) for column in zip(heads, *shown, strict=True)]
@@ -101,7 +101,7 @@ def _sum_table(title: str, heads: list[str], sums: dict[Any, Sum], unit: Unit, m
     for key, s in sorted(sums.items(), key=lambda item: (-item[1].time, item[0])):
         values = [unit(getattr(s, time)) for time in times]
         rows.append([*key, f"{s.calls:,}", *values, format_bytes(s.sends), format_bytes(s.receives)])
-    return _table(title, [*heads, "calls", *times, "sends", "receives"], rows, len(heads), most)
+    return _format_table(title, [*heads, "calls", *times, "sends", "receives"], rows, len(heads), most)
 
 
 def _rank_table(job: Job, unit: Unit, most: int) -> str:
@@ -116,7 +116,7 @@ def _rank_table(job: Job, unit: Unit, most: int) -> str:
         bytes_ = [format_bytes(s.sends), format_bytes(s.receives)]
         rows.append([str(rank), job.timelines[rank].host, f"{s.calls:,}", *map(unit, values), *bytes_])
     heads = ["rank", "host", "calls", "outside", "in calls", "waiting", "moving", "others waited", "sends", "receives"]
-    return _table(f"By rank, in {unit.name}: whom the others waited for most comes first", heads, rows, 2, most)
+    return _format_table(f"By rank, in {unit.name}: whom the others waited for most comes first", heads, rows, 2, most)
 
 
 def _wait_table(job: Job, unit: Unit, most: int) -> str:
@@ -130,7 +130,7 @@ def _wait_table(job: Job, unit: Unit, most: int) -> str:
         ((line, share),) = lines[rank, late].most_common(1)
         rows.append([f"rank {rank}", f"rank {late}", line, unit(s.waiting), f"{s.calls:,}", unit(share)])
     heads = ["who", "for whom", "mostly at", "waiting", "calls", "of it there"]
-    return _table(f"Who waited for whom, in {unit.name}", heads, rows, 3, most)
+    return _format_table(f"Who waited for whom, in {unit.name}", heads, rows, 3, most)
 
 
 def tables(job: Job, most: int) -> str:
