@@ -52,7 +52,7 @@ def test_against_numpy(computed, ranks):
     assert float(out.split("at most ")[1].split()[0]) < 1e-9
 
 
-def test_processes_that_drift_apart_are_told(job):
+def test_processes_that_drift_apart_are_reported(job):
     """Learn without pvary: each process learns from its own points then, with a loss that falls."""
     code = (ROOT / "examples/training.py").read_text()
     right = "parameters = mpixla.pvary(parameters, comm=comm)"

@@ -68,7 +68,7 @@ def test_targets(target, at_least, word):
     assert report.reached(row(target=target), report.Result(None, why_not="gone")) == "not measured"
 
 
-def test_what_is_missing_is_said():
+def test_table_names_missing_measurements():
     figures = {OURS: [[1.0]], THEIRS: "b: it could not be installed: no compiler"}
     table = report.rows_table([row(target=1.0)], figures)
     assert table.splitlines()[2].split(" | ")[3:6] == [
@@ -214,7 +214,7 @@ def test_page_shows_what_was_measured():
     assert again == text, "run: python bench/scaling_model.py --keep"
 
 
-def test_what_is_between_two_marks():
+def test_fill_replaces_text_between_marks():
     text = f"a\n<b>\n{marks.END}c\n<d>\nold\n{marks.END}"
     filled = marks.fill(marks.fill(text, "<b>\n", "new"), "<d>\n", r"\1")
     assert filled == f"a\n<b>\n\nnew\n\n{marks.END}c\n<d>\n\n\\1\n\n{marks.END}"

@@ -28,7 +28,7 @@ def broadcasts(first):
 """
 
 
-def test_no_rank_gets_what_another_call_sent(job):
+def test_no_rank_receives_bytes_of_another_call(job):
     """Rank 1 is slow: what rank 2 has sent it lies there while a call of rank 2 fails, and while it makes others."""
     done = job(
         3,

@@ -641,7 +641,7 @@ right(x)
 
 
 @pytest.mark.parametrize("late", [0, 2])
-def test_what_is_never_waited_for(job, late):
+def test_request_never_waited_for_leaves_no_rank_waiting(job, late):
     """A rank that starts a call, forgets it and ends does not leave the others waiting, however late they come."""
     done = job(
         2,

@@ -155,7 +155,7 @@ def test_collectives(distributed, n):
 
 
 @pytest.mark.parametrize("n", RANKS)
-def test_what_jit_inserts(distributed, n):
+def test_collectives_inserted_by_jit(distributed, n):
     """Sharded arrays without a word about communication, in loops, branches and gradients."""
     code = """
     data = np.random.default_rng(1).standard_normal((size * 2, size * 3)).astype(np.float32)
@@ -475,7 +475,7 @@ def test_rank_that_comes_late_where_there_is_no_limit(distributed):
 
 
 @pytest.mark.parametrize("program", [("-m", "script"), ("-c", "import script")])
-def test_what_the_launcher_runs(tmp_path, program):
+def test_distributed_launcher_runs_scripts_modules_and_code(tmp_path, program):
     code = """
         import sys, jax
         jax.distributed.initialize()

@@ -32,7 +32,7 @@ jax.jit(lambda x: mpixla.allreduce(x, op=MPI.SUM))(jnp.ones(3)).block_until_read
     assert "rank 0 ended" not in done.stderr
 
 
-def test_error_of_all_ranks_is_said_once_under_run(job, tmp_path):
+def test_error_of_all_ranks_is_printed_once_under_run(job, tmp_path):
     code = f"{PREAMBLE}\nmpixla.barrier()\nmpixla.allreduce(jnp.ones(3), op='sum')\n"
     done = job(8, code, check=False, by_run=True, options=("--no-pin",), TMPDIR=str(tmp_path))
     assert done.returncode == 1
@@ -56,7 +56,7 @@ def test_error_of_all_ranks_is_said_once_under_run(job, tmp_path):
         ("threading.Thread(target=work)", {"ranks 0 to 2": "KeyError: 'in a thread'"}),
     ],
 )
-def test_what_differs_is_said_for_each(job, what, said):
+def test_error_that_differs_is_printed_for_each_rank(job, what, said):
     """By the text, but for the rank's own number and addresses."""
     raising = f"{what}.start(); mpixla.recv(jnp.ones(3), rank)" if "Thread" in what else f"raise {what}"
     work = "def work():\n    raise KeyError('in a thread')"
@@ -76,7 +76,7 @@ def test_what_differs_is_said_for_each(job, what, said):
         ("time.sleep(1.5 * rank)", " (the same as above)."),
     ],
 )
-def test_error_that_comes_late_or_cannot_be_settled_is_not_lost(job, change, says):
+def test_late_error_is_printed_also_without_the_shared_file(job, change, says):
     done = job(
         2,
         f"""{PREAMBLE}
@@ -274,7 +274,7 @@ if rank == 1:
 
 
 @pytest.mark.parametrize("how", ["jit", "eager", "thread"])
-def test_what_still_runs_at_exit_is_finished(job, how):
+def test_programs_running_at_exit_are_finished(job, how):
     """The process ends right after dispatching; MPI must not be finalized under a running program."""
     finish = {
         "jit": "run(x)",
@@ -327,7 +327,7 @@ TO_ITSELF = (
 )
 
 
-def test_what_nobody_waits_for_is_named(job):
+def test_messages_never_received_are_named_at_the_end(job):
     """The job ends well, whatever is still under way."""
     done = job(
         2,

@@ -62,7 +62,7 @@ SHAPES = """
 
 
 @pytest.mark.long
-def test_clear_caches_gives_it_back(job):
+def test_clear_caches_releases_memory(job):
     lines = job(1, HEAP + SHAPES).stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["True"] * 4, lines
 

@@ -428,7 +428,7 @@ branching.defjvp(lambda p, t: (jnp.sin(*p), jax.lax.cond(p[0][0] > 0, lambda t: 
 
 
 @pytest.mark.parametrize("name", LOADED)
-def test_what_needs_a_hook_is_refused(name):
+def test_programs_that_need_a_hook_are_refused_without_it(name):
     lines = LOADED[name].split("\n")
     asserts = [f"assert '(the hook {name} is off)' in refusal({line}, X), {line!r}" for line in lines if line]
     done = run("\n".join([START, LOADED_START, *asserts]), MPIXLA_HOOKS_OFF=name)
@@ -452,7 +452,7 @@ for jit in (jax.jit, mpixla.jit):
 
 
 @pytest.mark.parametrize("name", ["all", *patches.HOOKS])
-def test_what_needs_no_hook_works_without_it(name):
+def test_programs_that_need_no_hook_run_without_it(name):
     done = run(START + NEEDS_NONE, MPIXLA_HOOKS_OFF=name)
     assert done.returncode == 0, done.stderr
 
@@ -590,7 +590,7 @@ def test_tracebacks_end_at_the_users_line():
 # shard_map
 
 
-def test_says_what_varies():
+def test_results_have_varying_types():
     """Expect JAX to take an allreduce's result for one that is the same on all devices, and to refuse a scan's."""
     mesh, spec = jax.sharding.Mesh(jax.devices()[:1], "x"), jax.sharding.PartitionSpec
 

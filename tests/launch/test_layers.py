@@ -93,12 +93,12 @@ def test_the_tree_has_every_file():
     assert not missing, f"ARCHITECTURE.md's tree lacks {missing}"
 
 
-def test_what_the_tree_names_exists():
+def test_files_in_the_tree_of_architecture_exist():
     patterns = [entry.replace("[ch]", end) for entry in ENTRIES for end in ("ch" if entry.endswith(".[ch]") else "c")]
     assert [pattern for pattern in patterns if not list(ROOT.glob(pattern))] == []
 
 
-def test_nothing_uses_what_is_above():
+def test_no_file_uses_a_later_folder():
     """Some files are there to be used, so the search finds what it should."""
     upward = [(file, used) for file, all_used in USES.items() for used in all_used if floor(used) > floor(file)]
     assert not upward

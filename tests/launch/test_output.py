@@ -56,7 +56,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("how", ENDS)
-def test_what_was_printed_is_there(job, how):
+def test_printed_output_survives_the_end_of_the_job(job, how):
     end, then = ENDS[how]
     variables = {"MPIXLA_TIMEOUT": "1"} if how == "limit" else {}
     flushed = FLUSHED if "until_flushed" in end else ""

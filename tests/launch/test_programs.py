@@ -209,7 +209,7 @@ def test_eager_calls_have_lines_where_reports_are_asked_for(job, reports):
 @pytest.mark.parametrize(
     ("variable", "value"), [("MPIXLA_CHECK", "1"), ("MPIXLA_TIMEOUT", "60"), ("MPIXLA_TRACE", "t")]
 )
-def test_what_asks_for_reports(monkeypatch, variable, value):
+def test_variables_ask_for_reports(monkeypatch, variable, value):
     for name in ("MPIXLA_CHECK", "MPIXLA_TIMEOUT", "MPIXLA_TRACE"):
         monkeypatch.delenv(name, raising=False)
     assert not settings.asks_for_reports()

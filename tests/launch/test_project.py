@@ -57,7 +57,7 @@ def test_hooks_have_the_pinned_versions():
     assert hooks <= set(PROJECT["project"]["optional-dependencies"]["check"])
 
 
-def test_what_the_first_steps_leave_is_ignored():
+def test_files_of_the_first_steps_are_ignored_by_git():
     """The README's environment, and what the examples draw and write into the current folder."""
     ignored = set((ROOT / ".gitignore").read_text().split())
     assert {"/env/", "/*.gif", "/*.npz", "/*.png"} <= ignored
@@ -258,7 +258,7 @@ def test_release_refuses_a_tag_before_the_changes_have_a_date(repository, date):
     assert "CHANGELOG.md has no date" in said
 
 
-def test_what_fits_this_machine():
+def test_release_selects_wheels_for_this_machine():
     from packaging.tags import sys_tags
 
     platform = next(tag.platform for tag in sys_tags())

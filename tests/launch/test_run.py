@@ -340,7 +340,7 @@ print(sorted(names.items()), sys.argv, sys.path[0], sys._getframe().f_code.co_fi
 
 
 @pytest.mark.parametrize("form", ["script", "linked", "mark", "absolute", "module", "code"])
-def test_as_python_runs_it(tmp_path, form):
+def test_run_executes_programs_as_python_does(tmp_path, form):
     (tmp_path / "shows.py").write_bytes(SHOWS.encode("latin-1"))
     (tmp_path / "mark.py").write_bytes(SHOWS.replace("latin-1", "utf-8").encode("utf-8-sig"))
     (tmp_path / "elsewhere").mkdir()
@@ -353,7 +353,7 @@ def test_as_python_runs_it(tmp_path, form):
     assert got.stdout.count("pickled") == 2
 
 
-def test_what_else_python_runs(tmp_path):
+def test_run_executes_folders_archives_and_compiled_files(tmp_path):
     """A folder, an archive and a compiled file."""
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder/__main__.py").write_text("import sys; print(__name__, sys.argv)")
@@ -417,7 +417,7 @@ MPI.COMM_WORLD.recv(source=1)
     ],
 )
 @pytest.mark.parametrize("pinned", [True, False])
-def test_signal_that_ends_a_rank_is_told(end, number, said, pinned):
+def test_signal_that_ends_a_rank_is_reported(end, number, said, pinned):
     done = run("-n", 2, *([] if pinned else ["--no-pin"]), "-c", KILLED.format(end))
     assert done.returncode in (number, 128 + number)
     told = re.findall(r"^mpixla: (.*) was ended by (.*\)), (.*)$", done.stderr, re.MULTILINE)

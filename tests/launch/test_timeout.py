@@ -254,7 +254,7 @@ SLOWLY = """
 """
 
 
-def test_those_that_need_less_than_the_limit(job):
+def test_calls_shorter_than_the_limit_are_not_reported(job):
     done = job(2, BEGINNING + SLOWLY, MPIXLA_TIMEOUT="10")
     assert sorted(done.stdout.split()) == ["1.0", "1.0", "2.0", "2.0", "end", "end"]
     assert done.stderr == ""

@@ -246,7 +246,7 @@ NOTHING = "import mpixla, jax.numpy as jnp; from mpi4py import MPI; mpixla.allre
 
 
 @pytest.mark.any_mpi
-def test_a_directory_that_cannot_be_made_is_told_of_every_rank(job, tmp_path):
+def test_unwritable_trace_directory_is_reported_on_every_rank(job, tmp_path):
     (tmp_path / "file").write_text("")
     done = job(2, NOTHING, MPIXLA_TRACE="file", check=False, by_run=True)
     assert done.returncode != 0
@@ -518,7 +518,7 @@ def test_clocks_are_compared(job):
     assert job(3, CLOCKS).stdout.split() == ["ok"] * 3
 
 
-def test_what_has_the_same_clock_or_sees_the_same_processes():
+def test_clock_host_names_boot_and_namespace():
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     for namespace in ("time", "pid"):
         assert clock.host(namespace) == f"{boot} {os.readlink(f'/proc/self/ns/{namespace}')}"

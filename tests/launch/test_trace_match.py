@@ -156,7 +156,7 @@ def test_communicators_that_ranks_use_in_another_order(files):
     assert files.waits() == [[(30, 1), NONE], [NONE, (30, 0)], [(20, 1), (10, 0)], [(10, 1), (20, 0)]]
 
 
-def test_those_that_do_not_wait_to_the_end(files):
+def test_rank_that_leaves_early_waited_until_it_left(files):
     """A rank that leaves before the last one comes has waited for no longer than it was there."""
     files.all("allgather", BEGINS, 45)
     files.calls[0][-1]["took"] = 5
@@ -305,7 +305,7 @@ def test_of_many_ranks_some_are_named():
     assert shorten(list(range(10))) == "0, 1, 2, 3, 4, 5, 6, 7 and 2 more"
 
 
-def test_what_is_drawn(files):
+def test_picture_shares_of_activities(files):
     """Spans are spread over the steps that they cover. Where calls overlap, the worst is seen."""
     files.call(0, "send", 0, 501, "message", to=1, sendtag=0)
     files.call(0, "allreduce", 501, 499, sequence=0, transport="host", gpu=150)

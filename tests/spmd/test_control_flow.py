@@ -107,7 +107,7 @@ def in_a_scan(f):
 @pytest.mark.parametrize(
     ("row", "what"), in_turn(REVERSE, [f"{what}, {how}" for what in ("ignored", "ones") for how in DERIVED])
 )
-def test_what_one_rank_takes_for_a_constant(row, what, comm, rank, size):
+def test_cotangent_constant_on_one_rank(row, what, comm, rank, size):
     """A cotangent of zeros, or of ones, on the first rank: as where JAX does not see that it is."""
     f, x = function(row, comm, size)
     ignored, how = what.split(", ")
@@ -125,7 +125,7 @@ def test_what_one_rank_takes_for_a_constant(row, what, comm, rank, size):
 
 @pytest.mark.skipif(SIZE == 1, reason="needs two ranks")
 @pytest.mark.parametrize("how", ["forward over forward", "vmap of forward"])
-def test_constant_tangent_of_what_is_sent(how, comm, rank):
+def test_constant_tangent_of_a_sent_array(how, comm, rank):
     def f(x):
         if rank == 0:
             mpixla.send(x, 1, comm=comm)
@@ -200,7 +200,7 @@ IGNORED = {
 
 
 @pytest.mark.parametrize("what", IGNORED)
-def test_reverse_mode_of_what_one_rank_ignores(what):
+def test_reverse_mode_of_a_result_that_one_rank_ignores(what):
     """Rank 0 ignores a result that the others use, within checkpoints and a loop: all make the same calls."""
     comm = mpixla.get_default_comm()
     others = comm.Split(min(comm.rank, 1), 0)

@@ -38,7 +38,7 @@ STARTED = ("iallgather", "iallreduce", "ialltoall", "ibcast", "irecv", "ireduce_
 
 
 @pytest.mark.parametrize("name", STARTED)
-def test_docstring_of_what_starts(name):
+def test_docstrings_of_non_blocking_operations(name):
     """It has all sections, and what the blocking operation says of the arguments that both take."""
     started, blocking = getattr(mpixla, name), getattr(mpixla, name[1:])
     text = inspect.getdoc(started)

@@ -85,7 +85,7 @@ def test_fsum(comm, rank, dtype, spread):
         ([1e-45, 1e-45], 3e-45),
     ],
 )
-def test_what_is_special(comm, rank, entries, expected):
+def test_sums_of_nan_infinities_and_signed_zeros(comm, rank, entries, expected):
     x = np.array(entries, np.float32)
     y = np.float32(mpixla.fsum(jnp.asarray(part(x, rank, "backward")), comm=comm))
     assert math.isnan(y) if math.isnan(expected) else y.tobytes() == np.float32(expected).tobytes()

@@ -129,7 +129,7 @@ def test_derivatives(grid, cart, rank, size):
 
 @pytest.mark.two_ranks
 @pytest.mark.parametrize("reverse", [False, True])
-def test_what_is_computed_between_them(reverse, cart, rank, size):
+def test_computation_between_halo_start_and_wait_overlaps(reverse, cart, rank, size):
     """The product, and the one of its derivative, come after all messages were started and before the first wait."""
     grid = Grid((SIZE,), (True,), (1,), (0,), 2)
     blocks, c = blocks_of(grid, size), cart(grid)

@@ -107,7 +107,7 @@ def test_sum_of_subnormals():
 
 
 @ORDS
-def test_what_does_not_count(order):
+def test_masked_entries_do_not_count(order):
     """NaN in a ghost is not seen, and any other is."""
     x = jnp.array([jnp.nan, 3.0, -4.0])
     counts = jnp.array([False, True, True])
@@ -170,7 +170,7 @@ def test_derivatives_of_vdot(rank, size, dtype):
         np.testing.assert_allclose(ct, 2 * np.conj(x[name]))
 
 
-def test_what_enters_a_rank_s_own_work(rank, size):
+def test_gradient_of_a_vdot_used_by_each_rank(rank, size):
     """The sum over ranks of (rank + 1) * |x|^2, where |x|^2 is of all ranks."""
 
     def loss(x, cotangent):

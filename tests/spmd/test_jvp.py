@@ -74,7 +74,7 @@ def test_ties_share_the_derivative(op, mode, rank, size):
 
 
 @pytest.mark.parametrize("name", ["allreduce", "iallreduce", "reduce_scatter", "scan"])
-def test_extremes_of_what_xla_computes_twice(name, rank, size):
+def test_extremes_of_values_that_xla_computes_twice(name, rank, size):
     """It fuses the operand with what follows, and may round there in another way than in what is sent."""
     call = (lambda x, op: mpixla.wait(mpixla.iallreduce(x, op))) if name == "iallreduce" else getattr(mpixla, name)
 

@@ -144,7 +144,7 @@ def test_communicators_that_overlap(comm, rank, size):
     part.Free()
 
 
-def test_what_is_freed_is_given_back(comm):
+def test_memory_of_a_freed_communicator_is_released(comm):
     def mapped():
         found = re.findall(r"/dev/shm/mpixla-.*", Path("/proc/self/maps").read_text())
         assert all(name.endswith("(deleted)") for name in found)  # no file stays behind, however the job ends

@@ -20,7 +20,7 @@ def check(how, tree, **options):
 
 
 @HOW
-def test_what_is_the_same_comes_back(comm, how):
+def test_replicated_tree_is_returned(comm, how):
     got = check(how, TREE, comm=comm)
     assert jax.tree.structure(got) == jax.tree.structure(TREE)
     for x, y in zip(jax.tree.leaves(got), jax.tree.leaves(TREE), strict=True):
@@ -162,7 +162,7 @@ def test_linear_transpose():
 
 
 @OTHERS
-def test_stays_where_nothing_uses_it(rank):
+def test_assert_replicated_is_kept_without_use_of_its_result(rank):
     @jax.jit
     def f(x):
         mpixla.assert_replicated(x)

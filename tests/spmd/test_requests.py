@@ -160,7 +160,7 @@ def test_carried_through_while_loop_and_cond(rank, size, below, above):
 
 
 @pytest.mark.two_ranks
-def test_overlap_waits_for_what_is_computed(rank, below, above):
+def test_overlap_waits_after_the_computation(rank, below, above):
     """The id that is waited for comes out of a call behind one that takes what was computed."""
 
     def step(x):
@@ -346,7 +346,7 @@ def test_overlap_of_pytrees(rank, size, below, above, wrap):
     assert nothing is None
 
 
-def test_overlap_of_what_another_program_started(rank, size, below, above):
+def test_overlap_of_a_request_from_another_program(rank, size, below, above):
     """A request that comes into a program, from a loop's last step too."""
     start = jax.jit(lambda x: mpixla.isendrecv(x, x, below, above))
 

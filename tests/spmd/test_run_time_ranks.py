@@ -130,7 +130,7 @@ def test_any_integer_is_a_rank(comm, rank, dtype):
 
 
 @pytest.mark.parametrize("value", [1.5, True, np.arange(2)], ids=["float", "bool", "array"])
-def test_what_is_no_number_of_a_rank(comm, value):
+def test_rank_that_is_no_integer_is_refused(comm, value):
     with pytest.raises(TypeError, match="^dest of send must be an integer, but is a traced value of "):
         jax.jit(lambda x, dest: mpixla.send(x, dest, comm=comm))(jnp.ones(3), value)
     with pytest.raises(TypeError, match="^tag of irecv must be an integer, but is a traced value of "):

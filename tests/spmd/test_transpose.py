@@ -115,7 +115,7 @@ REDUCTIONS = {
 
 
 @pytest.mark.parametrize("name", REDUCTIONS)
-def test_what_is_not_linear_has_no_transpose(name):
+def test_nonlinear_operations_have_no_transpose(name):
     own = MPI.Op.Create(lambda a, b, _: None)
     for op in (MPI.MAX, MPI.PROD, own):
         with pytest.raises(TypeError, match=rf"{name} with op .* is not linear, so it has no transpose"):

@@ -87,7 +87,7 @@ def test_host_where_a_rank_calls_with_the_hosts_memory(gpu_job):
 
 
 @pytest.mark.parametrize("transport", ["host", "nccl"])
-def test_what_is_asked_for(gpu_job, transport):
+def test_transport_that_the_user_chose_is_used(gpu_job, transport):
     for text in _said(gpu_job(2, PROGRAM, transport=transport)):
         assert text.startswith(transport + ": ")
 

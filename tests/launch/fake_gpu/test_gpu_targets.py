@@ -56,7 +56,7 @@ def test_a_job_that_hangs_is_ended(tmp_path):
     assert done.seconds < 60
 
 
-def test_what_is_not_run_is_said(tmp_path):
+def test_checks_not_run_are_listed(tmp_path):
     """The time is over before the second check, and the results of the first are there."""
     checks = [Check(name, ("-c", "print('all right')"), ranks=1, says="all right") for name in ("one", "two")]
     run = check.Run({}, tmp_path, {"GPU": "none"}, time.monotonic() + 60)

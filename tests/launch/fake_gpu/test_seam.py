@@ -79,7 +79,7 @@ def test_through_the_host_an_early_look_gives_rubbish(seam):
     assert seam("host", FORGETFUL).stdout.splitlines() == ["wrong", "wrong"]
 
 
-def test_what_nccl_is_told_without_a_group_locks_up(seam):
+def test_nccl_calls_without_a_group_lock_up(seam):
     code = """
         with fake_gpu.skipping("ncclGroupStart"), fake_gpu.skipping("ncclGroupEnd"):
             try:
