@@ -48,4 +48,5 @@ class _Finder:
 
 if os.environ.get("MPIXLA_FAKE_DEVICE", "0") not in ("", "0"):
     sys.meta_path.insert(0, _Finder)
+    os.environ["MPIXLA_WINDOWS"] = "0"  # as in a program for a GPU, for which this one is not compiled
 _run_the_other()
