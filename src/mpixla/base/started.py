@@ -56,7 +56,7 @@ def launcher() -> int:
 
 
 def standard_error() -> int:
-    """Return a descriptor of the standard error that this process was started with; 2 where it is not known.
+    """Return a descriptor of the standard error that this process was started with; 2 if it is unknown.
 
     A program may redirect descriptor 2, as pytest does.
     """

@@ -62,7 +62,7 @@ def is_key(x: Any) -> bool:
 
 
 def _is_array(x: Any) -> bool:
-    """Return True if a function of arrays gets ``x`` as it is.
+    """Return True if ``x`` is one array (or None) and no pytree and no array of PRNG keys.
 
     It gets None, too, and refuses it: to JAX None is a pytree without arrays, for which there is nothing to do.
     """

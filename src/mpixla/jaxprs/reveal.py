@@ -67,7 +67,7 @@ def _hides_communication(eqn: Any) -> bool:
 
 
 def reveal(jaxpr: Any, name: str) -> Any:
-    """Return a program's jaxpr with each primitive that hides communication replaced by a call; refuse if none does."""
+    """Replace each primitive that hides communication by a call of its jaxpr; raise if the program has none."""
     failed: dict[str, Exception] = {}
 
     def rewrite_eqn(rewriting: Rewriting, eqn: Any) -> Any:

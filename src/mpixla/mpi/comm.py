@@ -237,7 +237,7 @@ def channel_of_reports() -> int:
 
 
 def communicator_of(comm: Any) -> MPI.Intracomm:
-    """Return an mpi4py communicator, the default one for ``None``.
+    """Check that ``comm`` is an mpi4py communicator, and return it; return the default communicator for None.
 
     Raises:
         TypeError: if it is no intra-communicator.

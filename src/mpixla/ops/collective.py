@@ -47,7 +47,7 @@ def reduction_weights(x: Any, comm: Comm, op: Reduction) -> Any:
 
 
 def _equal(x: Any, extremes: Any) -> Any:
-    """Return which entries of ``x``, as it was sent, are the extremes.
+    """Return which entries of ``x``, exactly as it was sent, are equal to the extremes.
 
     For the comparison alone XLA might recompute ``x``.
     """

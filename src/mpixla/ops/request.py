@@ -170,7 +170,7 @@ def _by(name: str) -> _Back:
 
 
 def _reverse_as_once(name: str, each: str) -> _Back:
-    """Return the kind of the reverse call of a result that is equal on all ranks: its cotangent counts once.
+    """Make reverse mode use kind ``name`` for a result equal on all ranks, or in jax.shard_map kind ``each``.
 
     In jax.shard_map the types do not express that a wait's result is the same. There each rank's cotangent counts, by
     the kind ``each``.

@@ -40,7 +40,7 @@ def register_no_hoist_rule(primitive: Any) -> None:
 
 
 def _make_no_hoist_rule(primitive: Any, before: Any, applies: Callable[[dict[str, Any]], bool]) -> Callable[..., Any]:
-    """Return a partial-eval rule that keeps a primitive inside the loop of a checkpoint if ``applies(params)``."""
+    """Return a partial-eval rule by which JAX hoists a primitive out of no checkpoint's loop if ``applies(params)``."""
 
     def rule(trace: Any, *tracers: Any, **params: Any) -> Any:
         """Bind the primitive as if its operands changed in the loop, so that JAX does not hoist it out."""
@@ -54,7 +54,7 @@ def _make_no_hoist_rule(primitive: Any, before: Any, applies: Callable[[dict[str
 
 
 def _find_droppable_operand(primitive: Any, tracers: Sequence[Any], params: dict[str, Any]) -> int | None:
-    """Return the index of the unknown operand with which JAX may drop calls in a branch or a checkpoint, or None.
+    """Return the index of an unknown operand of a branch or checkpoint whose calls JAX may drop; None if none.
 
     JAX keeps all of a branch whose first operand, the index of the branch, is unknown.
     """
@@ -64,7 +64,7 @@ def _find_droppable_operand(primitive: Any, tracers: Sequence[Any], params: dict
 
 
 def _make_no_drop_rule(primitive: Any, before: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a partial-eval rule that keeps the calls in a primitive's jaxprs by one more result, their operand."""
+    """Return a partial-eval rule by which JAX drops no call in a primitive's jaxprs: they get one more result."""
 
     def rule(trace: Any, *tracers: Any, **params: Any) -> Any:
         """Apply JAX's rule to jaxprs with one more result, which JAX keeps, and with it the calls."""

@@ -28,7 +28,7 @@ def install() -> None:
 
     @replace(_LOWER, "closed_jaxpr", "api_name", "fun_name")
     def lower_rewritten(lower: Any, jaxpr: Any, api: str, name: str, *args: Any, **options: Any) -> Any:
-        """Lower a program; if that fails because calls are hidden, reveal them and lower again."""
+        """Lower a program, and once more with other libraries' primitives replaced if these hide calls of MPI."""
         while True:
             try:
                 return lower(check(jaxpr), api, name, *args, **options)
@@ -45,7 +45,7 @@ def install_refusals() -> None:
 
 
 def _lower_or_refuse(lower: Any, *args: Any, **options: Any) -> Any:
-    """Lower a program; raise NotImplementedError if JAX finds no token for a hidden call."""
+    """Lower a program; raise NotImplementedError if JAX finds no token for a call that a primitive hides."""
     try:
         return lower(*args, **options)
     except Exception as e:

@@ -173,7 +173,7 @@ _Parts = dict[tuple[int, int], bytearray]
 
 
 def _convert_communicators(records: Any, parts: _Parts, agreed: dict[int, int]) -> dict[int, Comm]:
-    """Return the communicators by their numbers in the file.
+    """Convert the file's records of communicators, and return the communicators by their numbers.
 
     The group of a communicator is its agreed number, or else its name, members and size; in either case with a counter
     of the communicators with the same key.
