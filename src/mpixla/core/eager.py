@@ -132,10 +132,13 @@ def _sealed(function: Callable[..., Any], operands: Sequence[Any]) -> Any:
     return _Partial([*computed, done], structure, places, is_awaited)
 
 
+_copy = jax.jit(lambda numbers: numbers)  # six times as fast as jax.device_put
+
+
 @functools.lru_cache(_LIMIT)
 def _on_device(*numbers: int) -> jax.Array:
-    with jax.transfer_guard_host_to_device("allow"):  # these are no arrays of the user's
-        return jax.device_put(np.array(numbers, np.int32))
+    with jax.transfer_guard_host_to_device("allow"), jax.disable_jit(False):  # these are no arrays of the user's
+        return _copy(np.array(numbers, np.int32))
 
 
 # All programs by key. Several threads use it at once: a dict may be listed meanwhile, an OrderedDict may not.
