@@ -207,6 +207,8 @@ _STANDS_FOR: dict[type, Callable[[Any], Any]] = {
     MPI.Graphcomm: MPI._handleof,
     MPI.Distgraphcomm: MPI._handleof,
 }
+# Types whose entries mean the same.
+_ALIKE = {tuple: list, MPI.Cartcomm: MPI.Intracomm, MPI.Graphcomm: MPI.Intracomm, MPI.Distgraphcomm: MPI.Intracomm}
 # Ranks and tags, in the order that primitives give them in their operand (values.py).
 _NUMBERS = ("dest", "recvtag", "tag", "sendtag", "source")
 # From an operation's result, and its ranks and tags, where these were operands, to the result.
@@ -276,7 +278,7 @@ def eager(arrays: int, finish: Finish | None = None) -> Callable[[F], F]:
                         return NotImplemented
                 elif kind in _STANDS_FOR:
                     try:
-                        parts += (name, list if kind is tuple else kind, _STANDS_FOR[kind](value))
+                        parts += (name, _ALIKE.get(kind, kind), _STANDS_FOR[kind](value))
                     except KeyError:  # of an item
                         return NotImplemented
                 elif isinstance(value, np.ndarray | jax.Array) and value.ndim == 1 and value.dtype.kind in "iu":
