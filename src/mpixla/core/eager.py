@@ -141,7 +141,8 @@ def _on_device(*numbers: int) -> jax.Array:
         return _copy(np.array(numbers, np.int32))
 
 
-# All programs by key. Several threads use it at once: a dict may be listed meanwhile, an OrderedDict may not.
+# All programs by key. Several threads use it at once, so what lists them copies it first, which runs no Python: a list
+# of items, which are objects of the garbage collector, may let another thread run.
 _programs: dict[_Key, _Program] = {}
 
 
@@ -159,13 +160,13 @@ def _find(key: _Key) -> _Program | None:
 def _add(key: _Key, program: _Program) -> _Program:
     """Add a program, unless the key has one; return the key's program. The least recently used one makes room."""
     while key not in _programs and len(_programs) >= _LIMIT:
-        oldest, _ = min(list(_programs.items()), key=lambda item: item[1].last_use)
+        oldest, _ = min(_programs.copy().items(), key=lambda item: item[1].last_use)
         _programs.pop(oldest, None)
     return _programs.setdefault(key, program)
 
 
 def _forget_freed() -> None:
-    for key, program in list(_programs.items()):
+    for key, program in _programs.copy().items():
         if not all(map(is_alive, program.owners)):
             _programs.pop(key, None)
 
