@@ -12,6 +12,8 @@ from ..base.required import EFFECT_REGISTRIES, Effect
 class CommunicationEffect(Effect):
     """Marks a computation that communicates: JAX keeps such computations, and keeps them in program order."""
 
+    __module__ = "mpixla.core.effect"  # part of the name by which exported programs have it: it never changes
+
     def __repr__(self) -> str:
         return "MPI"
 
