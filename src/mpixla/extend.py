@@ -16,5 +16,5 @@ from .mpi.hosts import has_several, host_of_each
 from .mpi.mpi import wrong_launcher
 from .mpi.native import check, lib
 from .ops.arguments import ranks_left_to_calls
-from .patches import installed, require
+from .patches import describe_installed, require
 from .satellites import own_process

@@ -77,6 +77,11 @@ def module_of(name: str) -> ModuleType:
     return importlib.import_module(f"..{folder}.{name}", __name__)
 
 
+def describe_installed() -> dict[str, str]:
+    """Return the installed hooks by name, each with what is lost without it."""
+    return {name: module_of(name).LOST for name in HOOKS if name in installed}
+
+
 def _install(name: str, hook: ModuleType, *arguments: Any) -> str | None:
     """Install a hook; return None, or the reason why it is not installed: turned off, or unfit for this JAX."""
     if off & {"all", name}:

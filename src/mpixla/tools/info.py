@@ -15,7 +15,7 @@ import mpixla
 
 from ..base import tested
 from ..base.cores import find_cores
-from ..extend import abort, gpu, host_of_each, installed, lib, run_timer, while_read, wrong_launcher
+from ..extend import abort, describe_installed, gpu, host_of_each, lib, run_timer, while_read, wrong_launcher
 
 _THREAD_LEVELS = {
     getattr(MPI, name): "MPI_" + name
@@ -47,6 +47,9 @@ def run() -> int:
     rows = report(places, transport)
     for title, text in rows.items():
         say(f"{title:{max(map(len, rows))}}  {text}")
+    say("\nWithout a hook (MPIXLA_HOOKS_OFF, docs/other_tools.md):" if describe_installed() else "")
+    for name, loss in describe_installed().items():
+        say(f"  {name}: {loss}")
     return int(wrong_launcher() is not None)  # the message was printed when mpixla was imported
 
 
@@ -56,7 +59,7 @@ def report(places: list[tuple[str, list[int]]], transport: str) -> dict[str, str
     return {
         "mpixla": f"{version('mpixla')} in {Path(__file__).parent.parent}",
         "JAX": f"{version('jax')}, jaxlib {version('jaxlib')} (mpixla was tested up to {tested.NEWEST})",
-        "hooks in JAX": ", ".join(sorted(installed)) or "none",
+        "hooks in JAX": ", ".join(describe_installed()) or "none",
         "NumPy": version("numpy"),
         "mpi4py": version("mpi4py"),
         "Python": f"{platform.python_version()} in {sys.prefix}",
