@@ -141,7 +141,8 @@ typedef struct mpixla_reduction_row {
 MPIXLA_API const mpixla_reduction_row *mpixla_reduction_table(size_t *rows, size_t *row_size);
 /* Gives the library the handle of a predefined reduction by its name. */
 MPIXLA_API int mpixla_reduction_bind(const char *name, mpixla_handle handle);
-/* Returns the number of a user-made reduction: the same for the same handle until it is freed, and never used again. */
+/* Returns the number of a user-made reduction, and registers it if it is new: the same for the same handle until it is
+ * freed, and never used again. Predefined reductions, whose numbers are their rows, are not looked for. */
 MPIXLA_API int64_t mpixla_reduction_register(mpixla_handle handle);
 /* Names a variable of the front end's, of type MPI_Op, that has the reduction's handle until it is freed, which MPI
  * does not report. The variable must stay valid for good. Returns 1 if the library reads it from now on, 0 if it reads
@@ -171,7 +172,7 @@ MPIXLA_API int mpixla_comm_members_set(int64_t id, const int *world_ranks);
 /* Offers XLA a communicator for JAX's own collectives (libmpixla_trampoline.so): for the next clique of devices that
  * has this first device, and this process at this place (native/trampoline/calls.h). */
 MPIXLA_API int mpixla_trampoline_offer(int64_t comm, int color, int key);
-/* Returns the number of offers that XLA has not taken yet. */
+/* Returns the number of communicators that were offered to XLA, and that XLA has not asked for yet. */
 MPIXLA_API int mpixla_trampoline_offers(void);
 
 /* Names a site, the line of the user's source that calls with this "site" attribute come from: "model.py:42 in step".
@@ -386,8 +387,8 @@ MPIXLA_API int mpixla_check_set(const char *mode, mpixla_handle comm);
 MPIXLA_API int mpixla_check_own_set(int64_t comm);
 /* Returns how many calls count as the first. */
 MPIXLA_API int mpixla_check_first_calls(void);
-/* Ends comparisons that are under way; waits for other ranks for at most 30 seconds. Call it when no handler runs,
- * before mpixla_requests_end. */
+/* Ends comparisons that are under way, and prints the differences that they find; waits for other ranks for at most 30
+ * seconds. Call it when no handler runs, before mpixla_requests_end. */
 MPIXLA_API void mpixla_check_end(void);
 
 /* Returns the attributes' names, in alphabetical order. */
@@ -478,13 +479,13 @@ MPIXLA_API int mpixla_timeout_set(double limit, double warn_after, mpixla_handle
  * them may still call XLA or MPI: all but this one and those that wait for the result of a program. Without that
  * callback a rank that waits for itself alone is not found. */
 MPIXLA_API void mpixla_timeout_stack_give(const char *text, int64_t threads);
-/* Reports that the program of this process has ended. */
+/* Reports that the program of this process has ended: reports of all ranks say so from now on. */
 MPIXLA_API void mpixla_timeout_ended(void);
 /* Reports that this process makes no call any more, as MPI_Finalize does. */
 MPIXLA_API void mpixla_timeout_left(void);
-/* Returns when the thread of the time limit has left MPI for good. Call it right before MPI_Finalize, since MPICH 5.0
- * may abort if another thread is in MPI when MPI_Finalize begins. Other ranks are answered again within MPI_Finalize.
- */
+/* Returns when the thread of the time limit has left MPI for good, or after 2 seconds, as it may hang in MPI. Call it
+ * right before MPI_Finalize, since MPICH 5.0 may abort if another thread is in MPI when MPI_Finalize begins. Other
+ * ranks are answered again within MPI_Finalize. */
 MPIXLA_API void mpixla_timeout_stop(void);
 
 /* Sets the count of elements above which MPI's large-count functions are used: by default INT_MAX, which tests lower.

@@ -31,7 +31,8 @@ static ffi_error *execute_error_make(const ffi_call_frame *call, ffi_error_code 
     return ffi_error_make(call, code, sentence);
 }
 
-/* Makes XLA's error for a refused call: the sentence of error_get and the call's source line. */
+/* Makes XLA's error for a refused call, the sentence of error_get and the call's source line, and notes the failure
+ * (watch/failure.h). */
 static ffi_error *execute_refusal_make(const ffi_call_frame *call, int64_t site) {
     char sentence[ERROR_BYTES + SITE_TEXT_BYTES + 16];
     const char *line = site_text(site);
@@ -53,7 +54,8 @@ static const char *execute_error_advice(const frame *f, int class, comm_entry **
            "it by comm.Revoke() and comm.Shrink(), as docs/trouble.md shows";
 }
 
-/* Makes XLA's error for an MPI error code: MPI's text, the description of the call, and advice. */
+/* Makes XLA's error for an MPI error code: MPI's text, the description of the call, and advice. Notes the failure
+ * (watch/failure.h), and revokes derived communicators if a process has died. */
 static ffi_error *execute_mpi_error_make(const ffi_call_frame *call, const frame *f, int code) {
     char description[512];
     comm_entry *lost;
@@ -63,8 +65,8 @@ static ffi_error *execute_mpi_error_make(const ffi_call_frame *call, const frame
     return execute_error_make(call, FFI_INTERNAL, error_get(), lost);
 }
 
-/* Copies the template's values behind the message that arrived to the result. If the route works on copies, the result
- * is one, and the template is not. Returns 0 or an error code. */
+/* Copies the template's values behind the message that arrived to the result, and sets f->arrived. If the route works
+ * on copies, the result is one, and the template is not. Returns 0 or an error code. */
 static int execute_template_rest_copy(frame *f) {
     const int code = frame_arrived_set(f, f->status);
     const int64_t at = f->arrived, bytes = frame_buffer_bytes(&f->recv) - at;
@@ -88,8 +90,8 @@ static int execute_arrival_check(const frame *f) {
         mpi_get()->world_rank, (long long)f->arrived, dtype->row->name, description);
 }
 
-/* Makes the call, and fills the rest of its result: zeros behind the rows that count, and the template's values.
- * Returns 0 or an error code. */
+/* Makes the call by its route, and then fills the rest of its result: zeros behind the rows that count, and the
+ * template's values where nothing was received. Returns 0 or an error code. */
 static int execute_call_make(frame *f, const operation *o, const route *r) {
     int code = r->run(f, o);
     if (code == 0 && f->rest) code = device_clear(frame_device(f), f->rest, f->rest_bytes);
@@ -107,7 +109,8 @@ typedef struct watch {
     log_call line;
 } watch;
 
-/* Begins trace and checks of a call, before anything that may wait. Returns 0, or an error code of the checks. */
+/* Begins trace and checks of a call, in `w`, before anything that may wait. Returns 0, or an error code of the checks.
+ */
 static int execute_watch_begin(watch *w, unsigned on, frame *f) {
     w->on = on;
     w->checks = (w->on & FEATURE_CHECKS) && check_is_due(&f->facts);
@@ -137,7 +140,8 @@ static int execute_watch_end(const watch *w, frame *f, int made, int code) {
     return w->checked ? check_end(f, made, code) : code;
 }
 
-/* Makes a call from start to end, with buffers on this GPU, or on the host for NULL. Returns XLA's error, or NULL. */
+/* Makes a call from start to end, with buffers on this GPU, or on the host for NULL. Returns XLA's error, or NULL for
+ * success. */
 static ffi_error *execute_call(const ffi_call_frame *call, prepared *p, const operation *o, frame_gpu *gpu,
                                unsigned on) {
     frame f;

@@ -72,7 +72,8 @@ static void handler_table_fill(void) {
     }
 }
 
-/* Returns the table of all operations, with its number of rows and their size; it is filled in the first call. */
+/* Returns the table of all operations, and sets `*rows` to its number of rows and `*row_size`, unless it is NULL, to
+ * their size; it is filled in the first call. */
 const mpixla_op_row *mpixla_op_table(size_t *rows, size_t *row_size) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, handler_table_fill);

@@ -14,8 +14,8 @@ int64_t clock_read(clockid_t clock);
 /* Sleeps for so many milliseconds, or until a signal arrives. */
 void clock_sleep(int milliseconds);
 
-/* Backs off between two polls for progress of another process: yields the processor, and sleeps a moment once `polls`,
- * the number of polls so far, is large. */
+/* Waits a moment between two polls for progress of another process: yields the processor, or sleeps a millisecond
+ * instead once `polls`, the number of polls so far, is large. */
 void clock_backoff(int polls);
 
 #endif

@@ -22,11 +22,12 @@ typedef struct list {
 /* Returns the item with this number, or NULL if there is none. */
 void *list_find(list *l, int64_t number);
 
-/* Appends a copy of the item. Returns the number of the copy, or REFUSED without memory. */
+/* Appends a copy of the item. Returns the number of the copy, or REFUSED with error_set if the list is full or without
+ * memory. Takes a lock. */
 int64_t list_append(list *l, const void *item);
 
-/* Returns the number of the first item with the same bytes; appends a copy if there is none. Returns REFUSED without
- * memory. */
+/* Returns the number of the first item with the same bytes; appends a copy if there is none. Returns REFUSED with
+ * error_set if the list is full or without memory. Takes a lock. */
 int64_t list_find_or_append(list *l, const void *item);
 
 #endif

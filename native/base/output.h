@@ -8,7 +8,8 @@
  * Gives up after a time limit. */
 void output_write(const char *text);
 
-/* Writes a line to standard error (printf's format), in one piece where the system lets it. */
+/* Writes a line to standard error (printf's format), in one piece where the system lets it. Cuts a line of more than
+ * 4095 bytes; gives up after 3 seconds. */
 __attribute__((format(printf, 1, 2))) void output_print(const char *format, ...);
 
 /* Flushes standard output of C and, through MPIXLA_WISH_FLUSH, of the front end. Returns when both are flushed, or

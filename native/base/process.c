@@ -19,8 +19,8 @@ typedef struct process_line {
     int64_t started; /* 0: unknown */
 } process_line;
 
-/* Reads state and start time of a process from /proc: zeros if it is gone, or not on Linux. The line is "12 (name) S
- * ...", whose name may have anything in it; the state is field 3, the start field 22. */
+/* Returns the state and the start time of a process from /proc; zeros if it is gone, or not on Linux. The line is "12
+ * (name) S ...", whose name may have anything in it; the state is field 3, the start field 22. */
 static process_line process_line_read(int64_t number) {
     enum { STATE_FIELD = 3, START_FIELD = 22 };
     char path[64], line[1024];

@@ -12,8 +12,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char kept[KEPT_BYTES]; /* the front end's last answer */
 static int64_t kept_threads;
 
-/* Stores the front end's answer to a request for its stacks: the text (copied), and the number of threads that may
- * still make a call. */
+/* Stores the front end's answer to a request for its stacks, for stack_ask: the text (copied), and the number of
+ * threads that may still make a call. */
 void mpixla_timeout_stack_give(const char *text, int64_t threads) {
     pthread_mutex_lock(&lock);
     snprintf(kept, sizeof kept, "%s", text);

@@ -12,7 +12,8 @@ size_t text_add(char *text, size_t bytes, size_t used, const char *format, ...) 
     return length < 0 ? used : used + (size_t)length;
 }
 
-/* Appends the chosen ranks as a list of ranges: "0, 2 and 5 to 9". */
+/* Appends the chosen ranks as a list of ranges, "0, 2 and 5 to 9", of which it shows TEXT_RANGES. Returns the new
+ * length. */
 size_t text_add_ranks(char *text, size_t bytes, size_t used, const bool *chosen, int64_t ranks) {
     int64_t left = 0;
     int ranges = 0;

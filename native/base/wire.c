@@ -5,7 +5,8 @@
 
 enum { UNIT = 8, FIRST_ROOM = 1024 };
 
-/* Appends so many bytes, and zeros up to the next multiple of eight. Returns their address; NULL without memory. */
+/* Appends so many bytes, and zeros up to the next multiple of eight. Returns their address; NULL with `failed` set
+ * without memory. */
 static char *wire_reserve(wire_writer *w, size_t bytes) {
     size_t whole = (bytes + UNIT - 1) / UNIT * UNIT;
     while (!w->failed && w->room - w->bytes < whole) {

@@ -8,8 +8,8 @@
 #include "call/site.h"
 #include "mpi/reduction.h"
 
-/* Returns the name of a rank or of a special value; a number is written to `number`, which the result then points to.
- */
+/* Returns the name of a rank, or of a special value: "any" or "MPI_PROC_NULL"; a number is written to `number`, which
+ * the result then points to. */
 static const char *facts_peer_name(int64_t peer, char number[24]) {
     if (peer == MPIXLA_ANY_SOURCE) return "any";
     if (peer == MPIXLA_PROC_NULL) return "MPI_PROC_NULL";
@@ -17,7 +17,7 @@ static const char *facts_peer_name(int64_t peer, char number[24]) {
     return number;
 }
 
-/* Appends the peer of a message, its tag and its length: " -> 1 with tag 0 and 3 items". */
+/* Appends the peer of a message, its tag and its length: " -> 1 with tag 0 and 3 items". Returns the new length. */
 static size_t facts_text_add_message(char *text, size_t bytes, size_t used, const char *arrow, int64_t peer,
                                      int64_t tag, int64_t items) {
     char number[24], tag_text[24];
@@ -26,7 +26,8 @@ static size_t facts_text_add_message(char *text, size_t bytes, size_t used, cons
                     tag_text, (long long)items);
 }
 
-/* Appends the number of neighbours on one side of an exchange, and the items that go to them or come from them. */
+/* Appends the number of neighbours on one side of an exchange, without MPIXLA_PROC_NULL, and the items that go to them
+ * (`sending`) or come from them. Returns the new length. */
 static size_t facts_text_add_neighbours(char *text, size_t bytes, size_t used, const call_facts *f, int sending) {
     const topology_slots *slots = facts_neighbours(f, sending);
     int64_t neighbours = 0;
@@ -42,7 +43,9 @@ static size_t facts_text_add_site(char *text, size_t bytes, size_t used, const c
     return *line ? text_add(text, bytes, used, ", %s %s", label, line) : used;
 }
 
-/* Appends the description of a call that is no wait. `waits` is the call that waits for its request, or NULL. */
+/* Appends the description of a call that is no wait; returns the new length. With `details` also the data type, the
+ * reduction, the communicator and the source lines: the call's, and that of `waits`, the call that waits for its
+ * request, unless it is NULL. */
 static size_t facts_text_add_call(const call_facts *f, const call_facts *waits, int details, char *text, size_t bytes,
                                   size_t used) {
     const dtype_entry *type = facts_type(f);

@@ -72,8 +72,8 @@ static int frame_array_read(frame *f, const ffi_attributes *given, int64_t next,
     return 0;
 }
 
-/* Reads the call's attributes. Both lists are sorted by name, so one pass finds the missing and the unknown ones.
- * Returns 0 or REFUSED. */
+/* Reads the call's attributes and its site, and sets f->at_run_time to those that are given at run time. Both lists are
+ * sorted by name, so one pass finds the missing and the unknown ones. Returns 0 or REFUSED. */
 static int frame_attributes_read(frame *f, const ffi_attributes *given) {
     const char *op = f->facts.row->mpi_name;
     int64_t next = 0;
@@ -136,8 +136,8 @@ static int64_t frame_attribute_size(const frame *f, int attribute) {
     return facts_neighbours(&f->facts, attribute != ATTRIBUTE_RECVCOUNTS)->number;
 }
 
-/* Translates a rank or tag of this MPI to the program's number. Any other number becomes INT64_MIN, as it could equal
- * one of the program's special values. */
+/* Returns the program's number for a rank or tag of this MPI. Any other number becomes INT64_MIN, as it could equal one
+ * of the program's special values. */
 static int64_t frame_number_from_mpi(const mpixla_mpi_facts *facts, int attribute, int64_t number) {
     int is_source = attribute == ATTRIBUTE_SOURCE;
     if (is_source && number == facts->any_source) return MPIXLA_ANY_SOURCE;
@@ -214,8 +214,9 @@ static int frame_waits_for_message(const frame_shape *row) {
     return row->request == MPIXLA_WAITS && (row->template_ != MPIXLA_NOWHERE || row->recv == MPIXLA_NOWHERE);
 }
 
-/* Finds the call's communicator. Returns 0 or REFUSED. A wait for a message also takes a freed communicator: MPI allows
- * freeing it while requests are open. A wait for a collective call does not: Open MPI 5 crashes. */
+/* Sets the call's communicator, its handle and its size. Returns 0, or REFUSED if it is unknown or freed. A wait for a
+ * message also takes a freed communicator: MPI allows freeing it while requests are open. A wait for a collective call
+ * does not: Open MPI 5 crashes. */
 static int frame_comm_resolve(frame *f) {
     const int64_t id = f->attributes[ATTRIBUTE_COMM];
     const int may_be_freed = frame_waits_for_message(f->facts.row) && comm_state_check() == 0;
@@ -275,7 +276,7 @@ static int frame_buffer_is_here(mpixla_where where, const frame *f) {
            (where == MPIXLA_OFF_ROOT && !f->on_root);
 }
 
-/* Reads and checks one of XLA's buffers. Returns 0 or REFUSED. */
+/* Sets `*b` to one of XLA's buffers, and checks its type, shape and address. Returns 0 or REFUSED. */
 static int frame_buffer_read(frame_buffer *b, const frame *f, const char *label, const ffi_buffer *given) {
     const char *op = f->facts.row->mpi_name;
     b->dtype = dtype_find(given->dtype);
@@ -378,7 +379,8 @@ static int frame_is_product(int64_t all, int64_t a, int64_t b) {
     return !__builtin_mul_overflow(a, b, &product) && product == all;
 }
 
-/* Checks that the counts of the buffers agree, and sets the count for MPI. Returns 0 or REFUSED. */
+/* Checks that the counts and types of the buffers agree, and sets f->n and f->type, the count and the type for MPI.
+ * Returns 0 or REFUSED. */
 static int frame_counts_check(frame *f) {
     const frame_buffer *send = &f->send, *recv = &f->recv;
     const char *op = f->facts.row->mpi_name;
@@ -469,7 +471,8 @@ static int64_t frame_rows_sum(const frame *f, int attribute) {
     return sum;
 }
 
-/* Returns the sum of the rows in an attribute that has one number for each rank, or REFUSED. */
+/* Returns the sum of the rows in an attribute that has one number for each rank, or REFUSED if it has another size, a
+ * number is negative, or the sum overflows. */
 static int64_t frame_rank_rows_sum(const frame *f, int attribute) {
     const frame_array *array = &f->arrays[attribute];
     if (array->size == f->size) return frame_rows_sum(f, attribute);
@@ -477,8 +480,8 @@ static int64_t frame_rank_rows_sum(const frame *f, int attribute) {
                      (long long)array->size, attribute_names[attribute], f->facts.communicator->name, f->size);
 }
 
-/* Returns the items of one row of the buffer, or REFUSED. The buffer must have `rows` rows, or at run time at least as
- * many. */
+/* Returns the items of one row of the buffer; REFUSED if it does not have `rows` rows, or at run time at least as many.
+ */
 static int64_t frame_items_per_row(const frame *f, const frame_buffer *b, const char *label, int64_t rows) {
     const char *op = frame_name(f);
     int64_t items = 1;
@@ -503,8 +506,8 @@ static void frame_buffer_shorten(frame *f, frame_buffer *b, int64_t items) {
     b->count = items;
 }
 
-/* Checks the buffers against the rows of all ranks, and sets the items of a row and the greatest count. Returns 0 or
- * REFUSED. */
+/* Checks the buffers against the rows of all ranks, and sets the items of a row and the greatest count; shortens the
+ * buffers to rows that are given at run time. Returns 0 or REFUSED. */
 static int frame_rows_check(frame *f) {
     int64_t whole_sent = frame_rank_rows_sum(f, frame_rows_attribute(f, PARTS_SENT));
     int64_t whole_received = whole_sent < 0 ? -1 : frame_rank_rows_sum(f, frame_rows_attribute(f, PARTS_RECEIVED));
@@ -533,8 +536,8 @@ static int frame_rows_check(frame *f) {
     return 0;
 }
 
-/* Checks the buffers of an exchange against its received rows, and sets the items of a row. Parts that are sent may
- * overlap or leave rows out. Returns 0 or REFUSED. */
+/* Checks the buffers of an exchange against its received rows, and sets the items of a row; shortens the receive buffer
+ * to rows that are given at run time. Parts that are sent may overlap or leave rows out. Returns 0 or REFUSED. */
 static int frame_slots_check(frame *f) {
     int64_t received = frame_rows_sum(f, ATTRIBUTE_RECVCOUNTS);
     int64_t sent = f->send.axes > 0 ? f->send.dims[0] : 0;
@@ -620,12 +623,14 @@ static void frame_send_address_set(frame *f, const mpi_library *mpi) {
                           : f->send.data;
 }
 
-/* Counts the call on its communicator. A refused call is not counted: the other ranks have made none in its place. */
+/* Sets the call's number on its communicator, and counts the call there if it is collective. A refused call is not
+ * counted: the other ranks have made none in its place. */
 static void frame_sequence_set(frame *f) {
     f->facts.sequence = facts_are_collective(&f->facts) ? comm_count(f->facts.communicator) : 0;
 }
 
-/* Reads and checks all of the frame except its facts, its posts, and its sequence number. Returns 0 or REFUSED. */
+/* Reads and checks all of the frame except its facts, its posts, and its sequence number; `gpu` as in frame_read.
+ * Returns 0 or REFUSED. */
 static int frame_read_all(frame *f, const frame_shape *shape, const ffi_call_frame *call, frame_gpu *gpu) {
     static const char *const taken[] = {"send buffer", "template"}, *const given[] = {"receive buffer", "status"};
     const mpi_library *mpi = mpi_get();

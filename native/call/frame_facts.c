@@ -4,7 +4,7 @@
 #include "base/text.h"
 #include "call/frame.h"
 
-/* Returns the bytes that a halo exchange sends in all: the border lines of its arrays, to two neighbours in each
+/* Returns the bytes that a halo exchange sends in all: the border lines of its arrays, to the neighbours in each
  * dimension. */
 static int64_t frame_borders_bytes(const frame *f) {
     const topology_slots *dests = facts_neighbours(&f->facts, 1);
@@ -64,14 +64,14 @@ void facts_fill(frame *f) {
 
 /* Text: each function appends to it, and returns the bytes that are used */
 
-/* Appends the message that failed: its slot, peer, tag and length. */
+/* Appends the message that failed: its slot, peer, tag and length. Returns the new length. */
 static size_t frame_text_add_fault(const frame_fault *fault, char *text, size_t bytes, size_t used) {
     return text_add(text, bytes, used, ", in %s slot %lld %s %lld with tag %lld and %lld items",
                     fault->is_sent ? "destination" : "source", (long long)fault->slot, fault->is_sent ? "->" : "<-",
                     (long long)fault->peer, (long long)fault->tag, (long long)fault->items);
 }
 
-/* Appends the numbers of rows of the first `n` ranks, behind the words `label`. */
+/* Appends the numbers of rows of the first `n` ranks, behind the words `label`. Returns the new length. */
 static size_t frame_text_add_rows(char *text, size_t bytes, size_t used, const char *label, const int64_t *rows,
                                   int n) {
     used = text_add(text, bytes, used, "%s %lld", label, (long long)rows[0]);
@@ -79,8 +79,8 @@ static size_t frame_text_add_rows(char *text, size_t bytes, size_t used, const c
     return text_add(text, bytes, used, " rows");
 }
 
-/* Appends the rows of the first ranks, and the rule that they must keep, since MPI itself only says that a message is
- * too long. */
+/* Appends the rows of the first ranks, eight at most, and the rule that they must keep, since MPI itself only says that
+ * a message is too long. Returns the new length. */
 static size_t frame_text_add_parts(const frame *f, char *text, size_t bytes, size_t used) {
     enum { SHOWN = 8 };
     char ranks[64] = "rank 0", others[32] = "";

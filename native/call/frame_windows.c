@@ -2,7 +2,8 @@
 #include "base/error.h"
 #include "call/frame.h"
 
-/* Reads the window of a buffer from two attributes. `what` names it. Returns 0 or REFUSED. */
+/* Sets `*w` to the window of a buffer from two attributes, and makes the buffer that of the box; does nothing if both
+ * are empty. `what` names the window in errors. Returns 0 or REFUSED. */
 static int frame_window_read(const frame *f, frame_window *w, frame_buffer *b, int begin, int size, const char *what) {
     const frame_array *from = &f->arrays[begin], *of = &f->arrays[size];
     const char *op = f->facts.row->mpi_name;

@@ -34,7 +34,8 @@ prepared *prepared_of(const ffi_call_frame *call) {
     return ffi_state_get(call);
 }
 
-/* Returns a copy of the frame in one block, with the items of its array attributes; NULL without memory. */
+/* Returns a copy of the frame in one block, with the items of its array attributes and without the state of one run;
+ * NULL without memory. */
 static frame *prepared_frame_copy(const frame *f) {
     size_t items = 0;
     for (int i = 0; i < ATTRIBUTES; i++) items += frame_has(f, i) ? (size_t)f->arrays[i].size : 0;

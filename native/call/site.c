@@ -40,7 +40,8 @@ static site_entry **site_link_find(int64_t site) {
     return at;
 }
 
-/* Adds a site with its text, unless it has one. The caller holds the lock. Returns 0 or REFUSED. */
+/* Adds a site with its text, cut to SITE_TEXT_BYTES, unless it has one. The caller holds the lock. Returns 0, or
+ * REFUSED without memory. */
 static int site_add(int64_t site, const char *text, size_t bytes) {
     site_entry **at = site_link_find(site);
     if (*at) return 0;
@@ -54,7 +55,8 @@ static int site_add(int64_t site, const char *text, size_t bytes) {
     return 0;
 }
 
-/* Registers the text of a site (copied), "model.py:42 in step". Returns 0 or REFUSED. */
+/* Registers the text of a site (copied), "model.py:42 in step", unless it has one. Returns 0; REFUSED for site 0 or
+ * without memory. Takes a lock. */
 int mpixla_site_name(int64_t site, const char *text) {
     if (site == 0) return error_set("a site has a number other than 0");
     if (features_get() & FEATURE_FORKED) return 0; /* no call is made that would ask for the name */

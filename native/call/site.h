@@ -21,8 +21,8 @@ const char *site_text(int64_t site);
 /* Returns whether this is the first call of the function for the site. Takes a lock. */
 int site_mark_new(int64_t site);
 
-/* Parses the site of an exported program: 16 hexadecimal digits, a blank, and the text. Returns its number; 0 if the
- * text is not a site. */
+/* Parses the site of an exported program, 16 hexadecimal digits, a blank, and the text, and registers it. Returns its
+ * number; 0 if the text is not a site, or without memory. Takes a lock. */
 int64_t site_parse(const char *text, size_t bytes);
 
 #endif

@@ -11,7 +11,8 @@ int values_are_in_operand(const ffi_bytes *text) {
     return text->len == sizeof word - 1 && memcmp(text->ptr, word, sizeof word - 1) == 0;
 }
 
-/* Removes the last operand that is data, and the tokens behind it. Returns it, or NULL if there is none. */
+/* Removes the last operand that is data, and the tokens behind it, from `given`. Returns it, or NULL if there is none.
+ */
 static const ffi_buffer *values_operand_remove(ffi_buffers *given) {
     while (given->size > 0) {
         int64_t i = --given->size;

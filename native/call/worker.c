@@ -73,7 +73,8 @@ static void worker_buffers_copy(ffi_buffers *to, const ffi_buffers *from, void *
     if (size > 0) memcpy(to->types, from->types, size * sizeof *to->types);
 }
 
-/* Returns a copy of the call for the queue, with the site and rounding of XLA's thread; NULL without memory.
+/* Returns a copy of the call for the queue, with the site and the floating-point environment of XLA's thread; NULL
+ * without memory. It copies the lists and descriptors of the buffers, and neither their data nor the attributes.
  * worker_call_run frees it. */
 static queued_call *worker_call_copy(const ffi_call_frame *call) {
     size_t args = worker_buffers_bytes(&call->args), rets = worker_buffers_bytes(&call->rets);
@@ -90,7 +91,8 @@ static queued_call *worker_call_copy(const ffi_call_frame *call) {
 
 /* Threads */
 
-/* Removes and returns the first call of the queue, which has one. The caller holds the lock. */
+/* Removes and returns the first call of the queue, which must not be empty; worker_call_run frees it. The caller holds
+ * the lock. */
 static queued_call *worker_call_dequeue(void) {
     queued_call *taken = queue_first;
     queue_first = taken->next;
@@ -98,7 +100,8 @@ static queued_call *worker_call_dequeue(void) {
     return taken;
 }
 
-/* Makes the call with the site and rounding of XLA's thread, tells XLA its end, and frees the copy. */
+/* Makes the call `taken` with the site and the floating-point environment of XLA's thread, passes its end or error to
+ * XLA, and frees the copy. */
 static void worker_call_run(queued_call *taken) {
     (void)fesetenv(&taken->floats);
     mpixla_site_call(taken->site);
@@ -108,7 +111,7 @@ static void worker_call_run(queued_call *taken) {
     atomic_fetch_sub(&calls_under_way, 1);
 }
 
-/* Runs a worker thread: makes one call of the queue after another, for ever. */
+/* Runs a worker thread: makes one call of the queue after another, and never returns. */
 static void *worker_thread_run(void *nothing) {
     pthread_mutex_lock(&queue_lock);
     for (;; idle_threads++) {
@@ -121,7 +124,8 @@ static void *worker_thread_run(void *nothing) {
     return nothing;
 }
 
-/* Appends the call to the queue, and starts a thread for it if none is idle. Returns 0 or REFUSED. */
+/* Appends the call to the queue, and starts a thread for it if none is idle. Returns 0; REFUSED if no thread can be
+ * started, and then the call is not in the queue. */
 static int worker_call_enqueue(queued_call *made) {
     pthread_mutex_lock(&queue_lock);
     int code = 0; /* a new thread finds the call once the lock is free */

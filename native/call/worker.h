@@ -12,9 +12,7 @@
 
 #include "xla/xla_ffi.h"
 
-/* Has a thread run `make` with a copy of the call, and with `operation` and `state`, which must last. Returns NULL at
- * once, with the call's future set, which tells XLA how the call ended; or an error, and then the call is not made.
- * Used with a jaxlib that is new enough (ffi_has_futures), while FEATURE_WORKERS is on (mpixla_calls_apart). */
+/* Makes a call with `operation` and `state`, in a thread of the library. Returns NULL, or XLA's error. */
 typedef ffi_error *worker_function(const ffi_call_frame *call, const void *operation, void *state);
 
 /* Queues a copy of the call, which a thread of the library makes by `make`, with `operation` and `state`, which must

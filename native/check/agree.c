@@ -71,7 +71,8 @@ void agree_channel_set(mpixla_handle comm) {
     channel = comm;
 }
 
-/* Starts the reduction that compares a hash between the ranks. Returns 0 or an error code of MPI. */
+/* Starts the reduction (MPI_Iallreduce on the communicator) that compares the hash `number` between the ranks; `w` must
+ * last until it is complete. Returns 0 or an error code of MPI. */
 static int agree_words_start(const comm_entry *entry, uint64_t number, agree_words *w) {
     agreed_fill(w->mine, number);
     w->mine[COMMUNICATOR] =
@@ -119,9 +120,9 @@ static int agreement_peers_differ(const agreement *a, int i, int j) {
     return signature_differences(&agreement_peer_call(a, i)->facts, &agreement_peer_call(a, j)->facts);
 }
 
-/* Returns whether a rank may have started its call. A rank without description has started its call and does not wait
- * for it yet: a rank in a blocking call sends its description at once. A rank that the channel does not reach may have:
- * all ranks of such a communicator assume so, and so stay in step. */
+/* Returns whether any rank may have started its call as a request. A rank without description has started its call and
+ * does not wait for it yet: a rank in a blocking call sends its description at once. A rank that the channel does not
+ * reach may have: all ranks of such a communicator assume so, and so all make the same number of calls. */
 static int agreement_any_starts(const agreement *a) {
     int found = 0;
     for (int i = 0; i < a->entry->size; i++)
@@ -129,7 +130,8 @@ static int agreement_any_starts(const agreement *a) {
     return found;
 }
 
-/* Appends "rank 1: ...", the call of the ranks that are `alike`, as the rank `first` describes it. */
+/* Appends "rank 1: ...", the call of the ranks that are `alike`, as the rank `first` describes it; returns the new
+ * length. */
 static size_t agreement_add_group(const agreement *a, char *text, size_t bytes, size_t used, int first,
                                   const bool *alike) {
     const signature *w = agreement_peer_call(a, first);
@@ -144,8 +146,8 @@ static size_t agreement_add_group(const agreement *a, char *text, size_t bytes, 
     return text_add(text, bytes, used, ": %s, at %s", w->call, w->line[0] ? w->line : "an unknown line");
 }
 
-/* Appends the ranks that use the communicator in several threads, as the likely reason. This rank looks again: its
- * second thread may have come after the description was sent. */
+/* Appends the ranks that use the communicator in several threads, as the likely reason, if there are any; returns the
+ * new length. Reads this rank's state again: its second thread may have come after the description was sent. */
 static size_t agreement_add_threads(const agreement *a, char *text, size_t bytes, size_t used) {
     bool *shared = a->marks;
     int found = 0;
@@ -162,8 +164,8 @@ static size_t agreement_add_threads(const agreement *a, char *text, size_t bytes
                     "communicator of its own.");
 }
 
-/* Writes the report of a difference: each group of ranks with its call, the properties in which the calls differ, and
- * advice. */
+/* Writes the report of a difference to `text`: each group of ranks with its call, the properties in which the calls
+ * differ, and advice. */
 static void agreement_report(const agreement *a, char *text, size_t bytes) {
     enum { SHOWN = 4 };
     const int size = a->entry->size;
@@ -205,10 +207,9 @@ typedef struct agree_replacement {
 
 static agree_replacement *replacements;
 
-/* Starts an empty collective call in place of one that other ranks have started and this rank has not. It must not
- * receive their messages: Open MPI 5 writes all of a message that is too long. The request is never waited for, so MPI
- * keeps its memory.
- */
+/* Starts an empty collective call in place of one that other ranks have started and this rank has not. Returns 0 or
+ * MPI's error code; without memory as job_fail (mpi/job.h). The call must not receive their messages: Open MPI 5 writes
+ * all of a message that is too long. Its request is never waited for, so MPI keeps the memory. */
 static int agree_replacement_start(const comm_entry *entry) {
     mpixla_handle byte = dtype_find(FFI_U8)->handle;
     agree_replacement *one = calloc(1, sizeof *one + (size_t)entry->size * sizeof one->zeros[0]);
@@ -243,8 +244,9 @@ static int agree_memory_fail(const comm_entry *entry) {
     return job_fail(entry);
 }
 
-/* Starts to send this rank's description, and to receive the others'. Returns 0 or an error code. The caller holds the
- * lock. */
+/* Sets a comparison to EXCHANGING: starts to send this rank's description to each other rank that the channel reaches,
+ * and to receive theirs. Returns 0 or an error code; without memory as job_fail (mpi/job.h). The caller holds the lock.
+ */
 static int agreement_exchange_start(agreement *a) {
     const comm_entry *entry = a->entry;
     const int *members = atomic_load(&a->entry->members);
@@ -293,7 +295,7 @@ static int agreement_exchange_test(agreement *a, int *coming) {
     return code;
 }
 
-/* Ends a comparison with this code; for REFUSED, keeps the text of error_get. */
+/* Sets a comparison to FINISHED with this code; for REFUSED, keeps a copy of error_get's text in `refusal`. */
 static void agreement_finish(agreement *a, int code) {
     a->phase = FINISHED;
     a->code = code;
@@ -302,8 +304,9 @@ static void agreement_finish(agreement *a, int code) {
     if (a->refusal) snprintf(a->refusal, ERROR_BYTES, "%s", error_get());
 }
 
-/* Reports the difference between the ranks' calls, after it has started an empty call in place of one that other ranks
- * have started. Returns REFUSED or an error code. */
+/* Sets the report of the difference between the ranks' calls as the error, and returns REFUSED. First starts an empty
+ * call in place of this rank's, if this rank has not started its call and another may have; returns an error code,
+ * without a report, if that fails. */
 static int agreement_conclude(const agreement *a) {
     char description[ERROR_BYTES];
     int code = !a->mine.starts && agreement_any_starts(a) ? agree_replacement_start(a->entry) : 0;
@@ -312,7 +315,8 @@ static int agreement_conclude(const agreement *a) {
     return error_set("%s", description);
 }
 
-/* Moves a comparison to its next phase if its requests are complete, without blocking. The caller holds the lock. */
+/* Moves a comparison to its next phase if its requests are complete, without blocking; once it is FINISHED, `code` is
+ * its result. The caller holds the lock. */
 static void agreement_progress(agreement *a) {
     int coming = 1, busy = 1;
     if (a->phase == COMPARING) {
@@ -331,8 +335,8 @@ static void agreement_progress(agreement *a) {
 
 /* Active comparisons */
 
-/* Allocates and fills the comparison of a call. Without memory calls job_fail, as the other ranks wait for this one,
- * and returns NULL if that returns. */
+/* Returns a new comparison of the call, with this rank's signature; agreement_free frees it. Without memory calls
+ * job_fail, as the other ranks wait for this one, and returns NULL if that returns. */
 static agreement *agreement_new(const frame *f, unsigned details) {
     agreement *a = calloc(1, sizeof *a);
     if (!a) {

@@ -16,21 +16,24 @@ void agree_channel_set(mpixla_handle comm);
 /* One comparison that was started. */
 typedef struct agreement agreement;
 
-/* Compares a blocking call between the ranks, with the details of signature.h, and waits for the result. All ranks
- * return 0, or all REFUSED; or an error code. */
+/* Compares a blocking call between the ranks, with the details of signature.h, and waits for the result; meanwhile
+ * progresses the active comparisons of all threads, if there are any. All ranks return 0, or all REFUSED with the
+ * report as the error; or an error code. Without memory as job_fail (mpi/job.h). */
 int agree_compare(const frame *f, unsigned details);
 
-/* Starts the comparison of a call that starts a request, and does not wait. Sets `*started`, for agree_compare_wait.
- * Returns 0 or an error code. */
+/* Starts the comparison of a call that starts a request, and does not wait. Sets `*started`, for agree_compare_wait;
+ * NULL on failure. Returns 0 or an error code. */
 int agree_compare_start(const frame *f, unsigned details, agreement **started);
 
-/* Waits for a comparison, and frees it. Call it once, before the request is waited for. Returns as agree_compare: a
- * call that is refused here has been started, so MPI keeps its memory for good. The communicator may have been freed
- * meanwhile. */
+/* Waits for a comparison and frees it; meanwhile progresses all active comparisons, since other ranks may wait for
+ * them. Returns 0 if the calls agree, REFUSED with the report as the error if not, or an error code. Call it once,
+ * before the request is waited for: a call that is refused here has been started, so MPI keeps its memory for good. The
+ * communicator may have been freed meanwhile. */
 int agree_compare_wait(agreement *a);
 
-/* Prints the differences of calls that were started and never waited for, as far as they are known. Returns the number
- * of comparisons that are not complete: at the end of the process call it until it returns 0. */
+/* Prints the differences of calls that were started and never waited for, as far as they are known, and frees their
+ * comparisons; progresses the others. Returns the number of comparisons that are not complete: at the end of the
+ * process call it until it returns 0. */
 int agree_unfinished_report(void);
 
 #endif

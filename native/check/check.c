@@ -18,8 +18,8 @@
 
 atomic_int check_mode_now = CHECK_OFF;
 
-/* Sets the mode of checks, off, first, calls or lines, and the communicator for their messages. Returns 0 or REFUSED.
- */
+/* Sets the mode of checks, off, first, calls or lines, and the communicator for their messages. Returns 0; REFUSED for
+ * another mode, without memory, or if MPI fails. */
 int mpixla_check_set(const char *mode, mpixla_handle comm) {
     static const char *const names[] = {
         [CHECK_OFF] = "off", [CHECK_FIRST] = "first", [CHECK_CALLS] = "calls", [CHECK_LINES] = "lines"};
@@ -45,8 +45,8 @@ int mpixla_check_first_calls(void) {
     return CHECK_FIRST_CALLS;
 }
 
-/* Waits at the end of the process, for a limited time, until the differences of all calls that were started are known,
- * and prints them. */
+/* Prints the differences of all calls that were started and not waited for, at the end of the process; waits for other
+ * ranks until they are known, for AGREE_PATIENCE_NS at most. */
 void mpixla_check_end(void) {
     if (check_mode_get() == CHECK_OFF || !mpi_get()) return;
     const int64_t until = clock_now() + AGREE_PATIENCE_NS;

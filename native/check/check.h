@@ -30,7 +30,8 @@ static inline int check_is_due(const call_facts *f) {
     return (number <= CHECK_FIRST_CALLS || (number & (number - 1)) == 0);
 }
 
-/* Compares a collective call between its ranks, before its route is chosen. Returns 0 or an error code. */
+/* Compares a collective call between its ranks, before its route is chosen; of one that starts a request, only starts
+ * the comparison (f->agreement). Returns 0 or an error code. */
 int check_begin(frame *f);
 
 /* Sends the note of a message, or ends the comparison of the call whose request is waited for, right before the call is

@@ -113,8 +113,8 @@ static int message_world_rank(const comm_entry *entry, int64_t rank) {
     return channel && members && rank >= 0 ? members[rank] : -1;
 }
 
-/* Returns the hash of a message's bytes; of a long one only of words at equal distances and the last one. No hash for
- * data in a GPU's memory. */
+/* Returns the hash of a message's bytes, of a long one only of words at equal distances and the last one, and whether
+ * some of these are not 0. Returns zeros for data in a GPU's memory, which is not hashed. */
 static message_content message_content_of(const frame *f, const frame_buffer *b, int64_t bytes) {
     const char *data = b->data;
     const int64_t words = bytes / 8, step = words / HASHED_WORDS + 1, rest = bytes < 8 ? bytes : 8;
@@ -139,7 +139,7 @@ static int message_count_first(atomic_int *so_far) {
            atomic_fetch_add_explicit(so_far, 1, memory_order_relaxed) < MESSAGES_FIRST_NOTES;
 }
 
-/* Fills the note of a call that sends a message. Sets all bytes, since all are sent. */
+/* Fills `n` with the note of a call that sends a message. Sets all bytes, since all are sent. */
 static void message_note_fill(message_note *n, const frame *f) {
     const call_facts *call = &f->facts;
     const int64_t bytes = call->sent * call->sent_type->row->itemsize;
@@ -176,7 +176,7 @@ void message_note_send(const frame *f, messages_compared which) {
 
 /* Receiving. The caller holds the lock, except for the two message_take_... functions. */
 
-/* Removes a note from the list, and returns it. The caller holds the lock, and frees the note. */
+/* Removes the note at the link `at` from the list, and returns it. The caller holds the lock, and frees the note. */
 static message_note_entry *message_note_remove(message_note_entry **at) {
     message_note_entry *l = *at;
     *at = l->next;
@@ -185,8 +185,8 @@ static message_note_entry *message_note_remove(message_note_entry **at) {
     return l;
 }
 
-/* Receives a note of this sender if one has come, and appends it to the list. Returns whether it has received one. The
- * caller holds the lock. */
+/* Receives a note of this sender if one has come, and appends it to the list; drops the oldest note if there are more
+ * than NOTES_KEPT. Returns whether it has received one. The caller holds the lock. */
 static int message_note_receive(int from) {
     _Alignas(16) char status[MPI_STATUS_BYTES];
     const mpi_library *mpi = mpi_get();
@@ -206,7 +206,8 @@ static int message_note_receive(int from) {
     return 1;
 }
 
-/* Returns whether the note may belong to the message. */
+/* Returns whether the note may belong to the message: it has its sender, tag, communicator and length, and no other
+ * hash of its bytes. */
 static int message_note_may_match(const message *m, const message_note_entry *l) {
     const message_note *n = &l->note;
     const comm_entry *entry = m->call->communicator;
@@ -281,9 +282,9 @@ static message_note_entry **message_note_find(const message *m, enum message_not
     return at;
 }
 
-/* Waits for the note of a message whose length is right. Returns a note that fits, if there is one or it comes in time,
- * or one that proves that the message does not fit, or NULL. The caller frees it. Sets `*any` to whether there was a
- * matching note. */
+/* Waits for the note of a message whose length is right, and removes it from the list. Returns a note that fits, if
+ * there is one or it comes in time, or one that proves that the message does not fit, or NULL. The caller frees it.
+ * Sets `*any` to whether there was a matching note. Takes the lock. */
 static message_note_entry *message_note_wait(const message *m, int *any) {
     const int64_t until = clock_now() + (m->which == MESSAGES_ALL ? NOTE_PATIENCE_NS : 0);
     message_note_entry *found = NULL;
@@ -304,8 +305,8 @@ static message_note_entry *message_note_wait(const message *m, int *any) {
     return found;
 }
 
-/* Waits for the note of a message whose length is wrong, for the error message; NULL if there is none in time. The
- * caller frees it. */
+/* Waits for the note of a message whose length is wrong, for the error message, and removes it from the list; NULL if
+ * there is none within NOTE_PATIENCE_NS. The caller frees it. Takes the lock. */
 static message_note_entry *message_note_wait_any_length(const message *m) {
     const int64_t until = clock_now() + NOTE_PATIENCE_NS;
     const int is_known = m->is_on_own || atomic_load(&m->call->communicator->agreed) || m->content.has_nonzero;
@@ -327,7 +328,7 @@ static message_note_entry *message_note_wait_any_length(const message *m) {
 /* Comparing */
 
 /* Marks the sender as one that sends messages without notes: this rank no longer waits for its notes, except on the
- * library's own communicator. `prints`: says so on standard error, once. */
+ * library's own communicator. `prints`: says so on standard error, once. Takes the lock. */
 static void message_peer_mark_noteless(const message *m, int prints) {
     pthread_mutex_lock(&lock);
     int is_known = peers[m->from].has_no_notes;
@@ -354,7 +355,8 @@ static const char *message_difference_name(const message *m, const message_note 
     return m->shape && m->shape != n->shape ? "the shape" : "the leaves of their pytrees";
 }
 
-/* Reports a message that does not fit; `n` may be NULL. Returns REFUSED. */
+/* Sets the error for a message that does not fit, with both ends' items and lines; `n`, its note, may be NULL. Returns
+ * REFUSED. */
 static int message_refuse(const frame *f, const message *m, const message_note *n) {
     const call_facts *call = m->call;
     const comm_entry *entry = call->communicator;
@@ -375,7 +377,8 @@ static int message_refuse(const frame *f, const message *m, const message_note *
         n && n->line[0] ? n->line : unknown, entry->rank, receives, *line ? line : unknown, difference);
 }
 
-/* Compares a message whose length is right with its note. Returns 0 or REFUSED. */
+/* Compares a message whose length is right with its note. Returns REFUSED with error_set if a note proves that it does
+ * not fit; else 0. Marks a sender whose note has not come. */
 static int message_note_compare(const frame *f, const message *m) {
     int any = 0;
     message_note_entry *l = message_note_wait(m, &any);

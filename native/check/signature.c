@@ -57,7 +57,8 @@ static int64_t signature_call_shape_hash(const frame *f) {
     return b ? signature_shape_hash(b, first) : 0;
 }
 
-/* Appends the shape that must be equal on all ranks: " of shape (2, 3)". */
+/* Appends the shape that must be equal on all ranks, " of shape (2, 3)"; nothing if there is none. Returns the new
+ * length. */
 static size_t signature_add_shape(const frame *f, char *text, size_t bytes, size_t used) {
     char shape[96];
     int64_t first = 0;
@@ -111,7 +112,7 @@ void signature_differences_describe(int differences, char *text, size_t bytes) {
     }
 }
 
-/* Appends a list of numbers: " with counts 1, 2 and 3 more", where `label` is "with counts". */
+/* Appends a list of numbers: " with counts 1, 2 and 3 more", where `label` is "with counts". Returns the new length. */
 static size_t signature_add_list(char *text, size_t bytes, size_t used, const char *label, const frame_array *list) {
     enum { SHOWN = 12 };
     used = text_add(text, bytes, used, " %s", label);
@@ -120,7 +121,7 @@ static size_t signature_add_list(char *text, size_t bytes, size_t used, const ch
     return list->size > SHOWN ? text_add(text, bytes, used, " and %lld more", (long long)list->size - SHOWN) : used;
 }
 
-/* Appends the data types of a call of many arrays: " of float32, int32 with width 1, 1". */
+/* Appends the data types of a call of many arrays: " of float32, int32 with width 1, 1". Returns the new length. */
 static size_t signature_add_arrays(const frame *f, char *text, size_t bytes, size_t used) {
     int64_t number = 0;
     used = text_add(text, bytes, used, " of");

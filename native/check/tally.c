@@ -31,8 +31,9 @@ int tally_is_needed(const frame *f) {
     return f->facts.row->counts == EXCHANGED_ROWS || facts_have_neighbours(&f->facts);
 }
 
-/* Counts a message in the tally of its peer. Messages between two ranks match by tag, and those of one tag in order
- * (`nth`). So the hash has both, and is a sum, which does not depend on the order of messages of different tags. */
+/* Adds one message to the tally of `peer`: its count, its `items`, and a hash of tag, order and items; nothing for
+ * MPIXLA_PROC_NULL. Messages between two ranks match by tag, and those of one tag in order (`nth`). The hash is a sum,
+ * so it does not depend on the order of messages of different tags. */
 static void tally_message_add(tally *all, int64_t peer, int64_t tag, int64_t nth, int64_t items) {
     if (peer == MPIXLA_PROC_NULL) return;
     tally *t = &all[peer];
@@ -41,12 +42,13 @@ static void tally_message_add(tally *all, int64_t peer, int64_t tag, int64_t nth
     t->hash += hash_combine(hash_combine((uint64_t)tag, (uint64_t)nth), (uint64_t)items);
 }
 
-/* Counts the messages of an alltoallv, one for each rank. */
+/* Adds the messages of an alltoallv to the tallies, one for each rank, with its rows as items. */
 static void tally_rows_add(tally *all, const frame_array *rows) {
     for (int64_t i = 0; i < rows->size; i++) tally_message_add(all, i, 0, 0, rows->items[i]);
 }
 
-/* Counts the messages of a neighbour operation along its edges. */
+/* Adds the messages of a neighbour operation along its edges to the tallies: `rows` has the rows of each, of
+ * `row_items` items. */
 static void tally_slots_add(tally *all, const topology_slots *s, const frame_array *rows, int64_t row_items) {
     for (int64_t i = 0; i < s->number; i++) {
         int64_t nth = 0;
@@ -55,7 +57,8 @@ static void tally_slots_add(tally *all, const topology_slots *s, const frame_arr
     }
 }
 
-/* Counts the messages of a halo exchange, whose tags are the dimension and the direction. */
+/* Adds the messages of a halo exchange, with bytes as items, to the tallies of sent and of expected messages. Their
+ * tags are made from the dimension and the direction; a dimension of width 0 has none. */
 static void tally_borders_add(const frame *f, tally *sent, tally *expected) {
     const frame_array *width = &f->arrays[ATTRIBUTE_WIDTH];
     const int64_t *neighbours = facts_neighbours(&f->facts, 1)->ranks;
@@ -69,7 +72,7 @@ static void tally_borders_add(const frame *f, tally *sent, tally *expected) {
     }
 }
 
-/* Counts the messages that this rank sends and expects in the call, by rank. */
+/* Adds all messages that this rank sends and expects in the call to the tallies, which are by rank and zero before. */
 static void tally_call_messages_add(const frame *f, tally *sent, tally *expected) {
     if (f->facts.row->counts == EXCHANGED_ROWS) {
         tally_rows_add(sent, &f->arrays[ATTRIBUTE_SENDCOUNTS]);
@@ -95,7 +98,8 @@ static void tally_describe(char *text, size_t bytes, const frame *f, const tally
                        (long long)t->messages);
 }
 
-/* Writes the report: for each rank that found a difference the counts of sender and receiver. */
+/* Writes the report to `text`: for each rank that found a difference, of which it shows four, the counts of sender and
+ * receiver with their source lines. */
 static void tally_report(const frame *f, const tally_finding *all, char *text, size_t bytes) {
     enum { SHOWN = 4 };
     static const char unknown[] = "an unknown line";
@@ -126,7 +130,7 @@ static void tally_report(const frame *f, const tally_finding *all, char *text, s
 }
 
 /* Gathers the differences that all ranks have found, and sets the report as the error. Collective. Returns REFUSED or
- * an error code. */
+ * MPI's error code; without memory as job_fail (mpi/job.h). */
 static int tally_refuse(const frame *f, const tally_finding *mine) {
     tally_finding *all = calloc((size_t)f->size, sizeof *all);
     mpixla_handle byte = dtype_find(FFI_U8)->handle;

@@ -22,8 +22,8 @@ static int device_stream_get(const ffi_call_frame *call, driver_stream *stream) 
     return 0;
 }
 
-/* Pushes the context of the stream on the thread's stack, since XLA does not promise that it is current. Returns 0 or
- * REFUSED. */
+/* Pushes the context of the stream on the thread's stack, since XLA does not promise that it is current, and sets
+ * d->number. Returns 0 or REFUSED. */
 static int device_enter_cuda(device *d) {
     driver_context context = NULL;
     if (DRIVER_CALL(d->driver, stream_context, d->stream, &context)) return REFUSED;
@@ -33,7 +33,7 @@ static int device_enter_cuda(device *d) {
     return REFUSED;
 }
 
-/* Makes the device of the stream current in this thread. Returns 0 or REFUSED. */
+/* Makes the device of the stream current in this thread, and sets d->number and d->previous. Returns 0 or REFUSED. */
 static int device_enter_hip(device *d) {
     if (DRIVER_CALL(d->driver, stream_device, d->stream, &d->number)) return REFUSED;
     if (DRIVER_CALL(d->driver, current_device, &d->previous)) return REFUSED;

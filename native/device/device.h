@@ -18,13 +18,13 @@ typedef struct device {
  * device_leave must not be called. */
 int device_enter(device *d, const ffi_call_frame *call);
 
-/* Makes the device current again that was so before device_enter. */
+/* Makes the device or context current again that was so before device_enter. */
 void device_leave(const device *d);
 
-/* Waits until the stream has done all its work. Returns 0 or REFUSED. */
+/* Waits until the stream has done all its work, and marks the wait as a pause (base/pause.h). Returns 0 or REFUSED. */
 int device_wait(const device *d);
 
-/* Waits until the stream has reached the event. Returns 0 or REFUSED. */
+/* Waits until the stream has reached the event, and marks the wait as a pause (base/pause.h). Returns 0 or REFUSED. */
 int device_wait_for(const device *d, driver_event event);
 
 /* Put a copy on the stream, and do not wait for it. Return 0 or REFUSED. Memory of the host must be pinned (pool.h),

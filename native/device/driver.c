@@ -45,7 +45,8 @@ void mpixla_hip_file_add(const char *file) {
     loader_add(&the_driver, file);
 }
 
-/* Looks up the functions in the library. Returns NULL with error_set if one is missing. */
+/* Looks up the functions of a driver in the library. Returns them in static memory; NULL with error_set if one is
+ * missing. */
 static const driver *driver_bind(driver_platform p, void *library, const char *file) {
     static driver found;
     found = (driver){.platform = p, .platform_name = platforms[p].name, .file = file, .functions = platforms[p].rows};
@@ -55,8 +56,8 @@ static const driver *driver_bind(driver_platform p, void *library, const char *f
                       found.platform_name, file, missing);
 }
 
-/* Loads the driver of GPUs (for loader_get). Tries libraries that are in the process already first: JAX has loaded the
- * one of its platform, if it has loaded any yet. */
+/* Loads the driver of GPUs (for loader_get), and returns its functions; NULL with error_set if there is none. Tries
+ * libraries that are in the process already first: JAX has loaded the one of its platform, if it has loaded any yet. */
 static const void *driver_find(int number) {
     char tried[512] = "";
     (void)number;
@@ -82,7 +83,8 @@ int mpixla_gpu_is_possible(void) {
     return driver_get() != NULL;
 }
 
-/* Returns the number of this machine's GPUs of a platform, "CUDA" or "ROCm"; 0 if it has no driver. */
+/* Starts the driver of a platform, "CUDA" or "ROCm", and returns the number of its GPUs that this process can use; 0 if
+ * it has no driver. */
 int mpixla_gpu_count(const char *platform) {
     int count = 0;
     const driver *d = driver_get();

@@ -27,9 +27,9 @@ void mpixla_nccl_file_add(const char *file) {
     loader_add(&the_nccl, file);
 }
 
-/* Loads NCCL's library and looks up its functions. Returns 0 or REFUSED. Takes the file that the user names; else the
- * one that XLA has loaded, which should be the only one of the process; else the one of the Python package, or of the
- * system. */
+/* Loads NCCL's library and sets its functions in `n`. Returns 0, or REFUSED if it cannot be loaded or is too old. Takes
+ * the file that the user names; else the one that XLA has loaded, which should be the only one of the process; else the
+ * one of the Python package, or of the system. */
 static int nccl_bind(nccl *n, driver_platform p) {
     const char *label = libraries[p].name, *variable = libraries[p].variable;
     void *library = loader_open(variable, libraries[p].files, FILES, 1, &n->file);
@@ -92,7 +92,8 @@ int nccl_group_start(const nccl *n, nccl_comm comm) {
     return nccl_check(n, NCCL_FUNCTION_group_start, comm, n->group_start());
 }
 
-/* Ends a group of messages; returns REFUSED if that fails, or, with `failed`, for the failure before. */
+/* Ends a group of messages. Returns 0; REFUSED if that fails, or, with `failed`, REFUSED with the sentence that
+ * error_get had before. */
 int nccl_group_end(const nccl *n, nccl_comm comm, int failed) {
     char why[ERROR_BYTES];
     snprintf(why, sizeof why, "%s", error_get());

@@ -65,7 +65,7 @@ static pool_block *pool_block_take(const device *d, pool_kind kind, int64_t byte
     return b;
 }
 
-/* Frees a block; the device is NULL for POOL_HOST. */
+/* Frees a block with its memory and its event; the device is NULL for POOL_HOST. */
 static void pool_block_free(const device *d, pool_block *b) {
     if (d && b->released) (void)d->driver->event_destroy(b->released);
     if (!d)
@@ -75,7 +75,7 @@ static void pool_block_free(const device *d, pool_block *b) {
     free(b);
 }
 
-/* Allocates memory of the host, pinned or not, or of the GPU, as `kind` says. Returns 0 or REFUSED. */
+/* Sets `*data` to new memory of the host, pinned or not, or of the GPU, as `kind` says. Returns 0 or REFUSED. */
 static int pool_memory_allocate(const device *d, pool_kind kind, size_t bytes, void **data) {
     if (kind == POOL_PINNED) return DRIVER_CALL(d->driver, host_alloc, data, bytes, DRIVER_HOST_PORTABLE);
     if (kind == POOL_DEVICE) return DRIVER_CALL(d->driver, device_alloc, data, bytes);
@@ -83,7 +83,7 @@ static int pool_memory_allocate(const device *d, pool_kind kind, size_t bytes, v
     return *data ? 0 : error_set("malloc returned NULL");
 }
 
-/* Allocates a block and its event. Returns NULL with error_set on failure. */
+/* Returns a new block with memory, and with an event if it has a device; NULL with error_set on failure. */
 static pool_block *pool_block_make(const device *d, pool_kind kind, int64_t bytes) {
     pool_block *b = malloc(sizeof *b);
     void *data = NULL;
@@ -112,7 +112,7 @@ pool_block *pool_get(const device *d, pool_kind kind, int64_t bytes) {
     return failed ? NULL : pool_block_make(d, kind, pool_size_round_up(bytes));
 }
 
-/* Puts a block into the queue of its size class. Returns whether the block is kept. */
+/* Puts a block into the queue of its size class. Returns whether the block is kept; else the caller frees it. */
 static int pool_block_keep(pool_block *b) {
     int size_class = pool_size_class(b->bytes);
     pool_queue *q = &free_blocks[b->kind][size_class];

@@ -18,9 +18,9 @@ typedef struct pool_block {
     struct pool_block *next;
 } pool_block;
 
-/* Returns a block of at least `bytes` bytes, which the caller gives back; NULL with error_set on failure. The device is
- * NULL for POOL_HOST, here and in pool_give_back. A free large block may be too small: then it is freed, and a new one
- * made. */
+/* Returns a block of at least `bytes` bytes, which the caller gives back; NULL with error_set on failure. Waits for the
+ * stream if too many blocks of the size wait for it. The device is NULL for POOL_HOST, here and in pool_give_back. A
+ * free large block may be too small: then it is freed, and a new one made. */
 pool_block *pool_get(const device *d, pool_kind kind, int64_t bytes);
 
 /* Gives a block back: another call may get it once the stream has done all work that was put on it so far. NULL is

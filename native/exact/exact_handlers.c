@@ -37,7 +37,7 @@ static int exact_array_read(helper_array *a, const ffi_buffers *given, int64_t i
     return a->buffer->rank > 0 ? 0 : error_set("array %lld of an exact sum has no axes", (long long)i);
 }
 
-/* Reads and checks the operands and the result of exact_add. Returns 0 or REFUSED. */
+/* Reads and checks the operands and the result of exact_add, and sets `*r`. Returns 0 or REFUSED. */
 static int exact_add_read(exact_lines *r, const ffi_call_frame *call) {
     helper_array result, array;
     if (call->args.size < 1 || call->args.size > ARRAYS || call->rets.size != 1)
@@ -86,8 +86,8 @@ static void exact_add_on_host(const exact_lines *r) {
     exact_environment_restore(&e);
 }
 
-/* Copies n numbers of each array, from number `at` on, from the GPU to pinned memory, and waits. Returns 0 or REFUSED.
- */
+/* Copies n numbers of each array, from number `at` on, from the GPU to `pieces`, pinned memory of PIECE_BYTES for each
+ * array, and waits for the stream. Returns 0 or REFUSED. */
 static int exact_piece_fetch(const device *d, const exact_lines *r, int64_t at, int64_t n, char *pieces) {
     int64_t itemsize = exact_itemsize(r->dtype);
     for (int k = 0; k < ARRAYS && k < r->n; k++)
@@ -96,8 +96,8 @@ static int exact_piece_fetch(const device *d, const exact_lines *r, int64_t at, 
     return device_wait(d);
 }
 
-/* Sums each line (along the last axis) of arrays in a GPU's memory, copying them piece by piece; a line may span
- * pieces, and a piece lines. Returns 0 or REFUSED. */
+/* Sums each line (along the last axis) of arrays in a GPU's memory into `words`, on the host, copying the arrays to
+ * `pieces` piece by piece; a line may span pieces, and a piece lines. Returns 0 or REFUSED. */
 static int exact_add_pieces(const device *d, const exact_lines *r, char *pieces, char *words) {
     int64_t itemsize = exact_itemsize(r->dtype), numbers = r->lines * r->line, at = 0, end = 0; /* of the piece */
     const char *x = pieces;
@@ -148,7 +148,7 @@ int helper_exact_add(const ffi_call_frame *call, const device *d) {
 
 /* Rounding */
 
-/* Reads attribute i, an integer of this name. Returns 0 or REFUSED. */
+/* Sets `*number` to attribute i, a 64-bit integer of this name. Returns 0 or REFUSED. */
 static int exact_attribute_read(const ffi_attributes *given, int64_t i, const char *name, int64_t *number) {
     const ffi_scalar *scalar = helper_attribute_is(given, i, name, FFI_ATTRIBUTE_SCALAR) ? given->values[i] : NULL;
     if (!scalar || scalar->dtype != FFI_S64)
@@ -158,8 +158,8 @@ static int exact_attribute_read(const ffi_attributes *given, int64_t i, const ch
     return 0;
 }
 
-/* Reads and checks the operands, attributes and result of exact_round. The attribute "largest" has the bits of a
- * float64. Returns 0 or REFUSED. */
+/* Reads and checks the operands, attributes and result of exact_round, and sets `r` and `form`. The attribute "largest"
+ * has the bits of a float64. Returns 0 or REFUSED. */
 static int exact_round_read(exact_lines *r, exact_form *form, const ffi_call_frame *call) {
     int64_t digits = 0, largest = 0, lowest = 0;
     helper_array words, values;
@@ -202,7 +202,8 @@ static void exact_round_on_host(const exact_lines *r, const exact_form *form, co
     exact_environment_restore(&e);
 }
 
-/* Copies the words from the GPU, rounds them on the host, and copies the numbers to the GPU. Returns 0 or REFUSED. */
+/* Copies the words from the GPU, which waits for the stream, rounds them on the host, and copies the numbers to the
+ * GPU. Returns 0 or REFUSED. */
 static int exact_round_on_device(const device *d, const exact_lines *r, const exact_form *form) {
     int64_t bytes = r->lines * r->words * (int64_t)sizeof(int64_t), given = r->lines * exact_itemsize(r->dtype);
     if (r->lines == 0) return 0;

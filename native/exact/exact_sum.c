@@ -67,7 +67,8 @@ static int64_t exact_wrap(uint64_t word) {
     return (int64_t)word;
 }
 
-/* Propagates the carries of an accumulator: all words but the last become 0 to 2^32 - 1. */
+/* Propagates the carries of an accumulator: all words but the last become 0 to 2^32 - 1, and s->room, the number of
+ * additions until the next time, is set again. */
 static void exact_carry(exact_sum *s) {
     for (int i = 0; i + 1 < s->n; i++) {
         int64_t high = s->words[i] >> WORD_BITS;
@@ -77,7 +78,7 @@ static void exact_carry(exact_sum *s) {
     s->room = room;
 }
 
-/* Adds +-mantissa * 2^exponent to the accumulator. */
+/* Adds +-mantissa * 2^exponent to the accumulator, and propagates its carries once s->room is used up. */
 static void exact_bits_add(exact_sum *s, uint64_t mantissa, int exponent, int is_negative) {
     int place = exponent - s->lowest, i = place / WORD_BITS;
     exact_wide value = (exact_wide)mantissa << (place % WORD_BITS);
@@ -94,7 +95,7 @@ typedef struct exact_parts {
     int exponent, is_negative, is_special;
 } exact_parts;
 
-/* Splits a double into its mantissa, exponent and sign. */
+/* Returns the mantissa, exponent and sign of a double. */
 static exact_parts exact_parts_of(double x) {
     uint64_t bits = exact_bits_of(x), fraction = bits & (((uint64_t)1 << FRACTION) - 1);
     int exponent = (int)(bits >> FRACTION & SPECIAL);
@@ -104,7 +105,7 @@ static exact_parts exact_parts_of(double x) {
                          .is_special = exponent == SPECIAL};
 }
 
-/* Counts a NaN or an infinity. */
+/* Counts a NaN or an infinity as one that this rank has added. */
 static void exact_special_add(const exact_sum *s, double x) {
     exact_flag_set(exact_specials(s), isnan(x) ? HAS_NAN : x > 0 ? HAS_INFINITY : HAS_NEGATIVE_INFINITY);
 }
@@ -315,7 +316,8 @@ void exact_add_f64(exact_sum *s, const double *x, int64_t n) {
     exact_block_add(s, last, exact_whole_vectors(n));
 }
 
-/* Adds n floats, as exact_block_add. Mostly their sum in double precision is exact: FE_INEXACT tells. */
+/* Adds n floats, as exact_block_add. Mostly their sum in double precision is exact, as FE_INEXACT tells, which is
+ * cleared after a sum that is not. */
 static void exact_block_add_f32(exact_sum *s, const float *x, int n) {
     double doubles[BLOCK], sum = exact_code_get()->add_f32(x, n);
     if (s->says_rounded && !fetestexcept(FE_INEXACT)) {

@@ -11,7 +11,8 @@ static ffi_error *helper_run_on_host(const ffi_call_frame *call, helper_work *wo
     return !ffi_query_answer(call, FFI_STAGE_EXECUTE) && work(call, NULL) ? ffi_error_from_sentence(call) : NULL;
 }
 
-/* Runs a helper on the GPU of the call. Returns NULL or XLA's error. */
+/* Runs a helper (`work`) on the GPU of the call, whose device is current in this thread meanwhile. Returns NULL or
+ * XLA's error. */
 static ffi_error *helper_run_on_device(const ffi_call_frame *call, helper_work *work) {
     device d;
     if (ffi_query_answer(call, FFI_STAGE_EXECUTE)) return NULL;
@@ -31,7 +32,8 @@ static ffi_error *helper_run_on_device(const ffi_call_frame *call, helper_work *
 MPIXLA_HELPERS(HELPER)
 #undef HELPER
 
-/* Returns the table of all helpers and their handlers, with its number of rows and their size. */
+/* Returns the table of all helpers and their handlers, and sets `*rows` to its number of rows and `*row_size`, unless
+ * it is NULL, to their size. */
 const mpixla_helper_row *mpixla_helper_table(size_t *rows, size_t *row_size) {
     static const mpixla_helper_row table[] = {
 #define HELPER(name, on_host, on_device) {#name, (mpixla_handler *)(on_host), (mpixla_handler *)(on_device)},

@@ -19,13 +19,15 @@ typedef struct hold {
 
 /* Takes the shared memory for a call, and makes it if this is the first one. The caller gives `*taken` back with
  * hold_release; if it is NULL, the ranks share no memory of this kind, and the call goes through MPI. Returns 0 or an
- * error code. */
+ * error code; REFUSED if a call of another thread owns the memory. */
 int hold_acquire(const hold *h, comm_entry *c, void **taken);
 
-/* Gives back the shared memory that hold_acquire gave; frees it if the communicator was freed meanwhile. */
+/* Gives back the shared memory that hold_acquire gave: breaks it if a call of another thread was refused meanwhile, and
+ * frees it if the communicator was freed. */
 void hold_release(const hold *h, comm_entry *c, void *given);
 
-/* Returns 0, or an error code if the shared memory is there and broken, for a call that does not take it. */
+/* Returns 0, or an error code if the shared memory is there and broken, for a call that does not take it; 0 as well
+ * while a call owns it. */
 int hold_check(const hold *h, comm_entry *c);
 
 /* Frees the shared memory of a slot, unless the slot has a sentinel: for comm_slot_destructor_set. */

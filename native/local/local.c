@@ -21,7 +21,7 @@ enum {
 
 static atomic_int is_on;
 
-/* Makes the segment of a communicator (hold.make). */
+/* Makes the segment of a communicator (hold.make): sets `*made` as segment_make. Returns 0 or MPI's error code. */
 static int local_segment_make(const comm_entry *c, void **made) {
     segment *s = NULL;
     const int code = segment_make(c, &s);
@@ -102,8 +102,9 @@ static int local_items_combine(const frame *f, const void *a, const void *b, voi
     return 0;
 }
 
-/* Makes one round: posts `bytes` bytes (`items` items) of each part of this rank, from byte `at` on, reads the posts of
- * the others, and copies or combines them into the result. Parts in a post begin where vectors may.
+/* Makes one round: posts `bytes` bytes (`items` items) of each part of this rank, from byte `at` on, waits for and
+ * reads the posts of the others, and copies or combines them into the result. Returns 0 or an error code; REFUSED if a
+ * post is of another call. Parts in a post begin where vectors may.
  *
  * Parts are combined in the order of the ranks. In place, this rank's operand lies where the result goes, so it is
  * moved into the slot first, unless it is the first to be combined. It may stay as the second one where no other rank
@@ -231,7 +232,8 @@ static int local_numbers_gather(segment *s, const frame *f, uint64_t mine, uint6
     return local_round_make(s, f, &posts, 0, sizeof mine, 1, BEGINS);
 }
 
-/* Opens the memory for long posts, on all ranks or on none. Returns 0 or an error code. */
+/* Opens the memory for long posts, on all ranks or on none, in two rounds; does so once for a segment. Returns 0 or an
+ * error code. */
 static int local_long_posts_open(segment *s, const frame *f) {
     uint64_t numbers[MOST_RANKS] = {0};
     int all_have = 1;
@@ -290,8 +292,8 @@ static int local_is_faster_long(const frame *f, const frame_posts *posts) {
            (f->size <= FEW_RANKS || posts->part_count > 1 || local_combines_for_all(f, posts));
 }
 
-/* Makes the collective call through the segment, in one round or several; `*made` becomes 0 if MPI is faster because
- * the ranks have no memory for long posts. Returns 0 or an error code. */
+/* Makes the collective call through the segment, in one round or several. Sets `*made` to whether it did: not if MPI is
+ * faster because the ranks have no memory for long posts. Returns 0 or an error code. */
 static int local_call_make(segment *s, const frame *f, const frame_posts *posts, int *made) {
     const int is_long = local_is_faster_long(f, posts);
     const uint64_t call_hash = posts->call_hash | BEGINS;

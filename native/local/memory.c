@@ -41,7 +41,8 @@ void memory_break_by_call(memory_state *s, const frame *f, int code) {
     memory_break(s, rank, loss_is_error(class) ? class : 0, why);
 }
 
-/* Returns the reason that memory_break was given; "" if the rank that broke the memory has not written it in time. */
+/* Returns the reason that memory_break was given; "" if the rank that broke the memory has not written it after
+ * YIELDS_FOR_WHY yields. */
 static const char *memory_reason_read(const memory_state *s) {
     for (int i = 0; i < YIELDS_FOR_WHY; i++) {
         if (atomic_load_explicit(&s->has_why, memory_order_acquire)) return s->why;

@@ -52,15 +52,16 @@ static inline void memory_spin_pause(void) {
 void memory_yield(int *spins);
 
 /* Waits a moment for another rank, between two reads after the spins; `turn` counts these waits from 0. Yields the
- * processor from the second turn on, and drives MPI's progress now and then. Returns 0, MPI's error code, or REFUSED if
- * the communicator was freed. */
+ * processor from the second turn on, and drives MPI's progress in each eighth. Returns 0, MPI's error code, or REFUSED
+ * if the communicator was freed. */
 int memory_wait(const comm_entry *c, unsigned turn);
 
 /* Returns whether a wait should call memory_process_check in this turn. */
 int memory_process_check_is_due(unsigned turn);
 
-/* Returns 0 if the other rank's process is alive; the error class for a lost process, or REFUSED, if the process has
- * ended. Before a caller believes that code it must read the process's last writes once more. */
+/* Returns 0 if the other rank's process is alive. If it has ended, returns the error class by which MPI says so
+ * (mpi/loss.h), or REFUSED with error_set if this MPI has none; before a caller believes that it must read the
+ * process's last writes once more. */
 int memory_process_check(const comm_entry *c, int rank, const process_id *process);
 
 #endif

@@ -89,7 +89,8 @@ static ring *pairs_ring(head *memory, uint64_t number) {
     return (ring *)((char *)memory + HEAD_BYTES) + number;
 }
 
-/* Adds each rank of the slots as a pair, once; this rank, too, if it is its own neighbour. */
+/* Adds each rank of the slots as a pair, once; this rank, too, if it is its own neighbour. With more than MOST_PAIRS
+ * p->number becomes greater than that, and none is used. */
 static void pairs_neighbours_add(pairs *p, const topology_slots *slots) {
     for (int64_t i = 0; i < slots->number && p->number <= MOST_PAIRS; i++) {
         const int64_t rank = slots->ranks[i];
@@ -101,8 +102,8 @@ static void pairs_neighbours_add(pairs *p, const topology_slots *slots) {
     }
 }
 
-/* Makes this rank's memory, with a ring for each pair. Returns its description for the other ranks: no rings if there
- * is no memory. */
+/* Makes this rank's memory, with a ring for each pair. Returns its description for the other ranks; without memory one
+ * with no rings, and p->number becomes 0. */
 static offer pairs_memory_make(pairs *p) {
     const offer mine = {shared_random_number(), shared_random_number(), (uint64_t)p->number};
     head *memory = NULL;
@@ -118,7 +119,8 @@ static offer pairs_memory_make(pairs *p) {
     return mine;
 }
 
-/* Opens the memory of a neighbour. Returns whether it is there, and is the memory of that offer. */
+/* Sets one->theirs to the mapped memory of a neighbour, for this rank itself to its own; NULL if it cannot be had.
+ * Returns whether it is there, and is the memory of that offer. */
 static int pair_open(const pairs *p, pair *one, const offer *theirs) {
     if (theirs->rings == 0) return 0;
     one->their_bytes = pairs_memory_bytes(theirs->rings);
@@ -130,9 +132,9 @@ static int pair_open(const pairs *p, pair *one, const offer *theirs) {
     return 0;
 }
 
-/* Exchanges the descriptions of all ranks' memory, and keeps the pairs in which each rank has opened the other's.
- * Collective: each rank tells each other the number, and one, of the ring that it writes for it; 0: it has not found
- * the other's memory. Returns 0 or MPI's error code. */
+/* Exchanges the descriptions of all ranks' memory in `offers`, and keeps the pairs in which each rank has opened the
+ * other's. Collective. Returns 0 or MPI's error code: then there are no pairs. In `told` and `heard` each rank tells
+ * each other the number, and one, of the ring that it writes for it; 0: it has not found the other's memory. */
 static int pairs_connect(pairs *p, const offer *mine, offer *offers, uint64_t *told, uint64_t *heard) {
     const mpi_counted *mpi = mpi_get()->small;
     const comm_entry *c = p->communicator;
@@ -166,7 +168,7 @@ static void pairs_break_unmade(pairs *p, int code) {
 }
 
 /* Makes the pairs of a communicator with a topology (hold.make): a collective call. `*made` is NULL if this rank has
- * none. Returns 0 or an error code. */
+ * none. Returns 0 or an error code, with which the pairs are broken; without memory as job_fail. */
 static int pairs_make(const comm_entry *c, void **made) {
     *made = NULL;
     if (c->size == 1) return 0;
@@ -300,8 +302,8 @@ static int pair_is_ready(pair *p) {
            (p->progress[1].done < p->progress[1].all && pair_piece_reserve(p, &bytes));
 }
 
-/* Returns 0, or an error code if this pair can never make progress: its other rank has broken its memory, or, with
- * `checks_process`, its process has ended. */
+/* Returns 0, or an error code if the pair `one` can never make progress: its other rank has broken its memory, which
+ * breaks this rank's as well, or, with `checks_process`, its process has ended. */
 static int pair_check(const pairs *p, pair *one, int checks_process) {
     memory_state *own = &p->own->state;
     int code = 0;

@@ -46,8 +46,8 @@ char *pair_piece_reserve(pair *p, int64_t *bytes);
 /* Publishes the piece of `bytes` bytes that was written there. `whole`: the length of the message. */
 void pair_piece_publish(pair *p, int64_t bytes, int64_t whole);
 
-/* Returns the next piece that has come, with its length and that of the message; NULL if none has. It stays in the
- * ring. */
+/* Returns the next piece that has come, and sets `*bytes` to its length and `*whole` to that of the message; NULL if
+ * none has. It stays in the ring. */
 const char *pair_piece_peek(const pair *p, int64_t *bytes, int64_t *whole);
 /* Frees the room of the piece that pair_piece_peek returned. */
 void pair_piece_release(pair *p);
@@ -61,8 +61,9 @@ typedef struct pairs_wait {
 /* Returns the number of spins before a wait yields the processor. */
 int pairs_spins(const pairs *p);
 
-/* Waits a moment between two attempts to move the messages of a call. Returns 0 or an error code. Drives MPI's
- * progress. It fails if the communicator is freed, or a rank that it waits for has broken its memory or has ended. */
+/* Waits a moment between two attempts to move the messages of a call: while w->spins are left, only pauses the
+ * processor; then yields it, drives MPI's progress now and then, and checks the ranks that it waits for. Returns 0, or
+ * an error code if the communicator is freed, or such a rank has broken its memory or has ended. */
 int pairs_wait_step(pairs *p, pairs_wait *w);
 
 #endif

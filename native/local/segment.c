@@ -92,7 +92,7 @@ int64_t segment_bytes(int size) {
     return HEAD_BYTES + (int64_t)size * AREA_BYTES;
 }
 
-/* Returns a new handle without memory; NULL with error_set. */
+/* Returns a new handle without memory, which segment_free frees; NULL with error_set without memory for it. */
 static segment *segment_new(const comm_entry *c) {
     segment *s = aligned_alloc(MEMORY_LINE, sizeof *s);
     if (!s) return error_null("out of memory for the segment that the ranks of a communicator share");
@@ -206,8 +206,8 @@ static int segment_number_reached(const _Atomic uint64_t *number, uint64_t least
     return atomic_load_explicit(number, memory_order_acquire) >= least;
 }
 
-/* Waits until a rank's counter reaches `least`: yields, and checks now and then that the rank lives. Returns 0 or an
- * error code. */
+/* Waits until a rank's counter reaches `least`: yields, and drives MPI's progress now and then. Returns 0, or an error
+ * code if the communicator is freed, the segment is broken, or the rank's process has ended. */
 static int segment_wait_long(const segment *s, int rank, const _Atomic uint64_t *number, uint64_t least) {
     int code = 0;
     for (unsigned i = 0; code == 0 && !segment_number_reached(number, least); i++) {

@@ -59,8 +59,9 @@ static void comm_slots_free(comm_entry *entry) {
     }
 }
 
-/* Marks a communicator as freed, and frees what belongs to it; MPI calls this when it is freed. `value` is the entry's
- * number plus one, since NULL would look like "no value". */
+/* Marks a communicator as freed, and, while MPI can be used, frees the values attached to it and the communicators
+ * derived from it; MPI calls this when it is freed. `value` is the entry's number plus one, since NULL would look like
+ * "no value". */
 static void comm_freed_callback(void *value) {
     comm_entry *entry = list_find(&comms, (int64_t)(intptr_t)value - 1);
     if (!entry) return;
@@ -82,7 +83,8 @@ typedef struct kind_count {
 enum { KIND_PLACES = 4096 };
 static kind_count *kinds[KIND_PLACES];
 
-/* Returns the counter of the communicators of a kind, made if need be; NULL with error_set without memory. */
+/* Returns the counter of the communicators of a kind, made if there is none; NULL with error_set without memory. The
+ * caller holds the lock. */
 static kind_count *comm_kind_find(uint64_t kind) {
     kind_count **at = &kinds[hash_combine(kind, 0) % KIND_PLACES];
     while (*at && (*at)->kind != kind) at = &(*at)->next;
@@ -149,7 +151,8 @@ int comm_start(mpi_library *library) {
     return comm_append(mpi->facts.comm_self, "MPI_COMM_SELF") < 0 ? REFUSED : 0;
 }
 
-/* Returns the number of a communicator, and registers it if it is new; REFUSED on failure. `name` is copied. */
+/* Returns the number of a communicator, and registers it if it is new; REFUSED if MPI does not know it, it is an
+ * inter-communicator, or MPI can no longer be used. `name` is copied. Takes a lock. */
 int64_t mpixla_comm_register(mpixla_handle handle, const char *name) {
     if (!mpi_get()) return error_set("mpixla_start has not been called");
     if (comm_state_check()) return REFUSED;
@@ -165,7 +168,8 @@ int64_t mpixla_comm_register(mpixla_handle handle, const char *name) {
     return id;
 }
 
-/* Sets the ranks in MPI_COMM_WORLD of a communicator's members (copied). Returns 0 or REFUSED. */
+/* Sets the ranks in MPI_COMM_WORLD of a communicator's members (copied), unless they are set, and its job-wide id from
+ * them. Returns 0 or REFUSED. */
 int mpixla_comm_members_set(int64_t id, const int *world_ranks) {
     comm_entry *entry = list_find(&comms, id);
     if (!entry) return error_set("communicator number %lld is not registered in this process", (long long)id);
@@ -180,8 +184,8 @@ int mpixla_comm_members_set(int64_t id, const int *world_ranks) {
     return failed;
 }
 
-/* Finds the rank that is `disp` steps away in one direction, as topology_shift. Returns 0, or REFUSED if there is no
- * such direction. */
+/* Sets `*rank` to the rank that is `disp` steps away in one direction, as topology_shift. Returns 0, or REFUSED if
+ * there is no such direction. */
 static int comm_shift_dimension(const comm_entry *entry, int64_t direction, int64_t disp, int64_t *rank) {
     const topology *t = entry->topology;
     if (topology_shift(t, entry->rank, entry->size, direction, disp, rank)) return 0;
@@ -207,8 +211,8 @@ int comm_shift(const comm_entry *entry, const int64_t *steps, int64_t size, int6
     return 0;
 }
 
-/* Finds the rank that is some steps away in each direction: `steps` has `size` numbers, pairs of direction and
- * displacement. Returns 0 or REFUSED. */
+/* Sets `*rank` to the rank that is some steps away in each direction, MPIXLA_PROC_NULL beyond a wall: `steps` has
+ * `size` numbers, pairs of direction and displacement. Returns 0 or REFUSED. */
 int mpixla_comm_shift(int64_t id, const int64_t *steps, int64_t size, int64_t *rank) {
     const comm_entry *entry = comm_find(id);
     if (!entry) return REFUSED;

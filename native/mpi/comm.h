@@ -127,8 +127,9 @@ static inline int comm_is_shift(int64_t size) {
  * beyond a wall. `size` must satisfy comm_is_shift. Returns 0 or REFUSED. */
 int comm_shift(const comm_entry *entry, const int64_t *steps, int64_t size, int64_t *rank);
 
-/* Finds or makes the reversed communicator or the duplicate of another one (`which` is COMM_REVERSED or COMM_PRIVATE).
- * Collective the first time. It is freed with `entry`. Returns 0 or an error code. */
+/* Sets `*derived` to the reversed communicator or the duplicate of another one (`which` is COMM_REVERSED or
+ * COMM_PRIVATE), which is made the first time, in a collective call. It is freed with `entry`. Returns 0 or an error
+ * code. */
 int comm_derive(comm_entry *entry, int which, mpixla_handle *derived);
 
 #endif

@@ -29,14 +29,14 @@ static inline float bf16_decode(uint16_t h) {
     return float_reduce_float((uint32_t)h << 16);
 }
 
-/* Converts a float to bfloat16, rounded to nearest, ties to even. */
+/* Returns a float as a bfloat16, rounded to nearest, ties to even; a NaN stays one. */
 static inline uint16_t bf16_encode(float f) {
     uint32_t u = float_reduce_bits(f);
     uint32_t rounded = (u + 0x7fffU + ((u >> 16) & 1U)) >> 16;
     return (uint16_t)(f != f ? (u >> 16) | 0x40U : rounded);
 }
 
-/* Converts a float16 to float. */
+/* Returns a float16 as a float. */
 static inline float f16_decode(uint16_t h) {
     uint32_t magnitude = (uint32_t)(h & 0x7fffU) << 13, sign = (uint32_t)(h & 0x8000U) << 16;
     uint32_t normal = magnitude + (112U << 23);  /* the exponents' biases are 15 and 127 */
@@ -47,7 +47,7 @@ static inline float f16_decode(uint16_t h) {
     return float_reduce_float(u | sign);
 }
 
-/* Converts a float to float16, rounded to nearest, ties to even. */
+/* Returns a float as a float16, rounded to nearest, ties to even; a NaN or infinity stays one. */
 static inline uint16_t f16_encode(float f) {
     uint32_t u = float_reduce_bits(f), magnitude = u & 0x7fffffffU, sign = (u >> 16) & 0x8000U;
     uint32_t normal = (magnitude - (112U << 23) + 0xfffU + ((magnitude >> 13) & 1U)) >> 13;
@@ -74,7 +74,7 @@ static inline float f8_round_to_even(float a) {
     return (a + 0x1p23F) - 0x1p23F; /* for 0 <= a < 2^22: the sum has no bits for a fraction */
 }
 
-/* Converts a float to the code of an 8-bit format, rounded to nearest, ties to even; beyond the largest number to
+/* Returns the code of a float in an 8-bit format, rounded to nearest, ties to even; beyond the largest number that of
  * infinity or NaN. */
 static int f8_encode(const f8_format *format, float f) {
     int sign = signbit(f) && format->has_sign ? 0x80 : 0, code;
@@ -96,7 +96,7 @@ static int f8_encode(const f8_format *format, float f) {
     return code == 0 && !format->has_negative_zero ? 0 : code | sign;
 }
 
-/* Converts the code of an 8-bit format to float. */
+/* Returns the float that a code of an 8-bit format stands for. */
 static float f8_decode(const f8_format *format, int code) {
     if (code == format->nan) return NAN;
     int magnitude = format->has_sign ? code & 0x7f : code;
@@ -226,7 +226,7 @@ F8_FORMATS(FORMAT)
 /* The greater a negative number is the smaller is its code without the sign, so these bits are inverted. */
 #define IN_ORDER(type, code) (type)((code) ^ ((type)(0 - ((code) >> (8 * sizeof(type) - 1))) >> 1))
 
-/* Maps the code of an 8-bit format to a key, ordered as signed integers are, that has the order of the numbers. */
+/* Returns a key for the code of an 8-bit format: as signed integers, keys are in the order of the numbers. */
 static inline uint8_t f8_in_order(const f8_format *format, uint8_t code) {
     if (!format->has_sign) return code ^ 0x80U;
     uint8_t place = IN_ORDER(uint8_t, code);

@@ -17,7 +17,7 @@ static int is_watched; /* a thread watches, and MPI has not started */
 static int64_t until;  /* when it speaks */
 static char sentence[SENTENCE_BYTES];
 
-/* Runs the thread that prints the sentence once the time is over, unless MPI has started by then. */
+/* Runs the thread that prints the sentence once the time is over, and ends at once if MPI has started by then. */
 static void *init_thread_run(void *nothing) {
     pthread_mutex_lock(&lock);
     while (is_watched && !system_condition_wait(&changed, &lock, until)) {
@@ -37,7 +37,7 @@ int mpixla_init_watch(double seconds, const char *text) {
     return thread_start(init_thread_run, STACK_BYTES, "while MPI starts");
 }
 
-/* Ends the thread of mpixla_init_watch: MPI has started. */
+/* Ends the thread of mpixla_init_watch, as MPI has started: the sentence is no longer printed. */
 void mpixla_init_done(void) {
     pthread_mutex_lock(&lock);
     if (is_watched) pthread_cond_broadcast(&changed);

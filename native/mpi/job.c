@@ -54,8 +54,8 @@ void mpixla_job_end(int status, int ends_others) {
 
 static int ends_badly;
 
-/* Finalizes MPI if the program has not, and exits with a failure if `ends_badly`. The C library runs this last of all:
- * Python, and with it mpi4py, has ended by then. */
+/* Finalizes MPI if the program has not, and exits with EXIT_FAILURE if `ends_badly`. The C library runs this last of
+ * all: Python, and with it mpi4py, has ended by then. */
 static void job_process_finalize(void) {
     if (comm_state_check() == 0) (void)mpi_get()->finalize();
     if (!ends_badly) return;

@@ -84,8 +84,8 @@ static void *mpi_scope_choose(void *loaded) {
     return global && global == local ? RTLD_DEFAULT : loaded;
 }
 
-/* Sets own_file to the file of MPI, and tool_file to that of a tool which intercepts some function that communicates.
- */
+/* Sets own_file to the file of MPI, "" if unknown, and tool_file to that of a tool which intercepts some function that
+ * communicates. */
 static void mpi_files_find(void *scope) {
     void *function = NULL, *own = NULL;
     if (!loader_function(scope, "PMPI_Comm_rank", &function)) (void)loader_function(scope, "MPI_Comm_rank", &function);
@@ -175,8 +175,9 @@ int mpi_request_is_done(mpi_request *request) {
     return library.test(request, &done, status) != 0 || done;
 }
 
-/* Drives MPI's progress engine by MPI_Iprobe, with another tag each time: Open MPI only progresses if the probe finds
- * no message, so the probes cycle through the tags from 32767 down, which programs seldom use. */
+/* Drives MPI's progress engine by MPI_Iprobe, and returns 0 or MPI's error code. Each probe has another tag: Open MPI
+ * only progresses if the probe finds no message, so the probes cycle through the tags from 32767 down, which programs
+ * seldom use. */
 int mpi_progress(mpixla_handle comm) {
     enum { TAGS = 1 << 15 };
     static atomic_uint calls;

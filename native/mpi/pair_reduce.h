@@ -16,8 +16,8 @@ typedef struct pair_reduction {
 /* Makes the operations on pairs with MPI. Called once, by mpixla_start. Returns 0 or REFUSED. */
 int pair_reduce_start(const mpi_library *mpi);
 
-/* Returns the reduction for pairs of so many bytes; NULL with error_set if there is none. `byte` is MPI's datatype of a
- * byte. */
+/* Returns the reduction for pairs of so many bytes, with its MPI datatype, which is made when it is first needed; NULL
+ * with error_set if there is none. `byte` is MPI's datatype of a byte. Takes a lock. */
 const pair_reduction *pair_reduce_find(const mpi_library *mpi, int64_t bytes, mpixla_handle byte);
 
 #endif

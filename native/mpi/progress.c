@@ -41,8 +41,9 @@ static int progress_has_moved(int64_t nanoseconds) {
     return nanoseconds > 2 * shortest;
 }
 
-/* Drives MPI's progress until it moves no message any more. Returns 0 once the thread must leave MPI, or if a call
- * fails. The probes are on MPI_COMM_WORLD: on MPI_COMM_SELF MPICH would move nothing. */
+/* Drives MPI's progress until it moves no message any more, or BURST times. Returns whether to go on: 0 once
+ * progress_end was called, or if a call fails. Holds the lock `calling`. The probes are on MPI_COMM_WORLD: on
+ * MPI_COMM_SELF MPICH would move nothing. */
 static int progress_mpi_call(const mpi_library *mpi) {
     pthread_mutex_lock(&calling);
     int goes_on = !ended;
@@ -96,7 +97,8 @@ static void progress_end_with_mpi(void *nothing) {
     progress_end();
 }
 
-/* Starts the progress thread, which calls MPI every so many nanoseconds. Returns 0 or REFUSED. */
+/* Starts the progress thread, which calls MPI every so many nanoseconds while requests are under way. Returns 0 or
+ * REFUSED. */
 int mpixla_progress_set(int64_t nanoseconds) {
     if (!mpi_get()) return error_set("mpixla_start has not been called");
     if (nanoseconds <= 0)

@@ -61,7 +61,7 @@ static uint64_t reduction_types(const char *kinds) {
     return types;
 }
 
-/* Sets the handle of a predefined reduction. Returns 0 or REFUSED. */
+/* Sets the handle of a predefined reduction. Returns 0, or REFUSED for a name that reductions.def does not have. */
 int mpixla_reduction_bind(const char *name, mpixla_handle handle) {
     int64_t i = reduction_row_find(name);
     if (i == ROWS) return error_set("no row of native/tables/reductions.def is called %s", name);
@@ -83,7 +83,8 @@ static mpixla_handle reduction_handle_read(const void *kept) {
     return (mpixla_handle)(intptr_t)pointer;
 }
 
-/* Returns whether a user-made reduction was not freed: each variable that is kept still has its handle. */
+/* Returns whether a user-made reduction was not freed: each variable that is kept still has its handle; 1 if none is
+ * kept. */
 static int reduction_handle_is_alive(const user_made *r) {
     for (int i = 0; i < REDUCTION_KEPT; i++) {
         const void *kept = atomic_load_explicit(&r->kept[i], memory_order_acquire);
@@ -102,7 +103,9 @@ int mpixla_reduction_is_alive(int64_t id) {
     return r ? reduction_handle_is_alive(r) : id >= 0 && id < ROWS && predefined[id].bound;
 }
 
-/* Returns the number of a user-made reduction, registered if it is new; REFUSED on failure. */
+/* Registers a user-made reduction, unless its handle is registered and was not freed since, and returns its number,
+ * which follows those of the predefined ones. Returns REFUSED, with error_set, if the list cannot take it. Takes a
+ * lock. */
 int64_t mpixla_reduction_register(mpixla_handle handle) {
     pthread_mutex_lock(&registering);
     int64_t count = atomic_load(&user_mades.count), id = 0;

@@ -69,9 +69,9 @@ static char *halo_lines_first(const halo *h, int64_t at) {
     return NULL;
 }
 
-/* Sets the size and the type of a dimension's messages, and whether they are sent and received in place: if a message
- * is one piece, and MPI or NCCL reads and writes the memory of the arrays. In the transpose it is not received in
- * place, as it is added. */
+/* Sets h->bytes and h->dtype, the size and the type of a dimension's messages, and whether they are sent and received
+ * in place: if a message is one piece, and MPI or NCCL reads and writes the memory of the arrays. In the transpose it
+ * is not received in place, as it is added. */
 static void halo_message_measure(halo *h) {
     int64_t number = 0;
     halo_lines_walk next = {0};
@@ -93,8 +93,9 @@ static int halo_has_neighbour(const halo *h, int sending, int64_t slot) {
     return facts_neighbours(&h->f->facts, sending)->ranks[slot] != MPIXLA_PROC_NULL;
 }
 
-/* Sets the addresses of a dimension's messages, in the arrays or in a block of memory, and packs the messages to send.
- * Returns 0 or REFUSED. The caller gives the block back. */
+/* Sets the addresses of a dimension's messages, in the arrays or in a block of scratch memory (`*block`), and packs the
+ * messages to send; with a block also sets h->place.room. Returns 0 or REFUSED. The caller gives the block back in both
+ * cases. */
 static int halo_transfers_prepare(halo *h, halo_transfer both[2], pool_block **block) {
     int64_t bytes = (h->bytes + 15) / 16 * 16;
     if (!h->is_received_in_place) {
@@ -166,7 +167,7 @@ static int halo_messages_await(const halo *h) {
 }
 
 /* Exchanges the lines of one dimension: lines at the borders go to the neighbours' ghosts; in the transpose ghosts go
- * back. Returns as messages_run. */
+ * back. Returns as messages_run; after a local failure as job_fail. */
 static int halo_dimension_run(halo *h) {
     const int64_t w = h->width, low = 2 * h->dimension, high = low + 1;
     halo_transfer exchanged[2] = {{.from = -2 * w, .dest = high, .source = low, .to = 0},
@@ -187,7 +188,8 @@ static int halo_dimension_run(halo *h) {
     return failed ? job_fail(h->f->facts.communicator) : code;
 }
 
-/* Runs a halo exchange, or with `adds` its transpose, dimension by dimension. Returns as messages_run. */
+/* Runs a halo exchange, or with `adds` its transpose, dimension by dimension. Returns as messages_run; after a local
+ * failure as job_fail. */
 static int halo_run(frame *f, int adds) {
     halo h = {.f = f, .adds = adds, .place = {.device = frame_array_device(f)}};
     int64_t dimensions = f->arrays[ATTRIBUTE_WIDTH].size, rank = f->facts.communicator->rank;

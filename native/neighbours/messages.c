@@ -19,8 +19,8 @@ void messages_add(messages *m, message one) {
 
 /* Through MPI */
 
-/* Records a failure of a message, its code in `*first` and its function and message in f->fault, unless there is one
- * already. */
+/* Sets `*first` to the code of a failure, and f->fault to its function and message (NULL: none), unless `*first` has a
+ * failure already or the code is 0. */
 static void messages_failure_record(frame *f, int *first, int code, const char *function, const message *m) {
     if (*first != 0 || code == 0) return;
     *first = code;
@@ -34,7 +34,8 @@ static void messages_failure_record(frame *f, int *first, int code, const char *
                              .items = m->items};
 }
 
-/* Starts to send or receive a message through MPI. Returns 0 or an error code of MPI. */
+/* Starts to send or receive a message through MPI, and sets m->request and m->is_posted. Returns 0 or an error code of
+ * MPI. */
 static int message_request_start(message *m, const mpi_library *mpi, mpixla_handle comm) {
     const dtype_received as = m->is_sent ? (dtype_received){m->items, m->dtype->handle}
                                          : dtype_receive(m->dtype, m->items, mpi_bytes_limit(mpi));
@@ -46,8 +47,8 @@ static int message_request_start(message *m, const mpi_library *mpi, mpixla_hand
     return code;
 }
 
-/* Refuses a received message that has another length than expected, since MPI accepts a shorter one. `rule` is the rule
- * that the program broke. Returns 0 or REFUSED. */
+/* Returns REFUSED with error_set for a received message of another length (`arrived` bytes) than expected, since MPI
+ * accepts a shorter one; else 0. `rule` is the rule that the program broke. */
 static int message_arrival_check(const frame *f, const message *m, int64_t arrived, const char *rule) {
     const int64_t expected = m->items * m->dtype->row->itemsize;
     if (arrived == expected) return 0;
@@ -59,19 +60,20 @@ static int message_arrival_check(const frame *f, const message *m, int64_t arriv
         description);
 }
 
-/* Starts a message with MPI, and records a failure. */
+/* Starts a message with MPI. A failure goes into `*first` and f->fault, unless there is one already. */
 static void message_start(message *one, frame *f, mpixla_handle comm, int *first) {
     messages_failure_record(f, first, message_request_start(one, mpi_get(), comm),
                             one->is_sent ? "MPI_Isend" : "MPI_Irecv", one);
 }
 
-/* Starts all messages that do not go through shared memory, and records failures. */
+/* Starts all messages that do not go through shared memory. The first failure goes into `*first` and f->fault. */
 static void messages_requests_start(messages *m, frame *f, mpixla_handle comm, int *first) {
     for (message *one = m->all; one < m->all + m->number; one++)
         if (!one->pair) message_start(one, f, comm, first);
 }
 
-/* Waits for all active requests, and checks the lengths of received messages. Records failures. */
+/* Waits for all active requests, and checks the lengths of received messages. The first failure goes into `*first` and
+ * f->fault. */
 static void messages_requests_wait(messages *m, frame *f, int *first) {
     for (message *one = m->all; one < m->all + m->number; one++) {
         int64_t arrived = 0;
@@ -95,8 +97,8 @@ void messages_sort(messages *m) {
     }
 }
 
-/* Sets the pair of each message, and its place among the messages of the pair. Returns 0 if messages of a pair are not
- * in order of descending tags, else 1. */
+/* Sets the pair of each message, NULL for MPI, and its place among the messages of the pair, and counts them in
+ * m->pending. Returns 0 if messages of a pair are not in order of descending tags, else 1. */
 static int messages_pairs_assign(messages *m, pairs *p) {
     m->pending = 0;
     pairs_progress_clear(p);
@@ -116,7 +118,8 @@ static int messages_pairs_assign(messages *m, pairs *p) {
 /* A longer message goes through MPI. Its sender posts an empty piece with the length, so that the receiver knows. */
 enum { MOST_BYTES = 1 << 15 };
 
-/* Copies the next piece of a message to the shared memory. Returns whether there was room. */
+/* Copies the next piece of a message to the shared memory; of a long one only its length, as MPI passes the message.
+ * Returns whether there was room. */
 static int message_piece_send(message *one) {
     const int is_long = one->bytes > MOST_BYTES;
     int64_t bytes = is_long ? 0 : one->bytes - one->moved;
@@ -130,7 +133,7 @@ static int message_piece_send(message *one) {
     return 1;
 }
 
-/* Copies the next piece of a message from the shared memory. Returns whether there was one. Skips what exceeds the
+/* Copies the next piece of a message from the shared memory. Returns whether there was one. Skips bytes beyond the
  * receive buffer. */
 static int message_piece_receive(message *one) {
     int64_t bytes, whole;
@@ -145,7 +148,8 @@ static int message_piece_receive(message *one) {
     return 1;
 }
 
-/* Copies a piece of each message that can make progress through shared memory. Returns whether one did. */
+/* Copies a piece of each message that can make progress through shared memory, and starts those that turn out long with
+ * MPI, whose first failure goes into `*first` and f->fault. Returns whether any message made progress. */
 static int messages_pieces_move(messages *m, frame *f, mpixla_handle comm, int *first) {
     int moved = 0;
     for (int is_sent = 1; is_sent >= 0; is_sent--)
@@ -162,8 +166,9 @@ static int messages_pieces_move(messages *m, frame *f, mpixla_handle comm, int *
     return moved;
 }
 
-/* Passes all messages that go through shared memory, while MPI passes the others. Returns 0, or an error code: then
- * some have not been passed. */
+/* Moves all messages that go through shared memory, and waits while none can move; starts long ones with MPI. `*first`
+ * and f->fault get the first message that MPI refuses to start. Returns 0, or an error code if waiting fails
+ * (pairs_wait_step): then some messages have not been moved. */
 static int messages_pairs_run(messages *m, frame *f, pairs *p, mpixla_handle comm, int *first) {
     pairs_wait wait = {.spins = pairs_spins(p)};
     int code = 0;
@@ -175,7 +180,8 @@ static int messages_pairs_run(messages *m, frame *f, pairs *p, mpixla_handle com
     return code;
 }
 
-/* Checks the lengths of the messages that were received through shared memory. Records a failure. */
+/* Checks the lengths of the messages that were received through shared memory; the first wrong one goes into `*first`
+ * and f->fault. */
 static void messages_lengths_check(const messages *m, frame *f, int *first) {
     for (const message *one = m->all; one < m->all + m->number && *first == 0; one++)
         if (one->pair && !one->is_sent && !one->is_long) {
@@ -185,7 +191,8 @@ static void messages_lengths_check(const messages *m, frame *f, int *first) {
         }
 }
 
-/* Sends and receives all messages through shared memory and MPI. Returns 0 or an error code. */
+/* Sends and receives all messages through shared memory and MPI. Returns 0 or the first failure's code; breaks this
+ * rank's shared memory if some messages there were not moved. */
 static int messages_run_without_route(messages *m, frame *f) {
     mpixla_handle comm = 0;
     void *held = NULL;

@@ -48,7 +48,7 @@ static device_lines pieces_message_lines(const pieces_place *place, pieces p, ch
     return (device_lines){.first = message, .distance = p.size, .on_host = place->on_host};
 }
 
-/* Copies the pieces into the message. */
+/* Copies the pieces into the message. Returns 0 or REFUSED; on a GPU only puts the copy on the stream. */
 int pieces_pack(const pieces_place *place, pieces p, char *message) {
     if (place->device)
         return device_copy_lines(place->device, pieces_message_lines(place, p, message), pieces_lines(p), p.number,
@@ -57,7 +57,7 @@ int pieces_pack(const pieces_place *place, pieces p, char *message) {
     return 0;
 }
 
-/* Copies the message into the pieces. */
+/* Copies the message into the pieces. Returns 0 or REFUSED; on a GPU only puts the copy on the stream. */
 int pieces_unpack(const pieces_place *place, pieces p, char *message) {
     if (place->device)
         return device_copy_lines(place->device, pieces_lines(p), pieces_message_lines(place, p, message), p.number,
@@ -66,7 +66,8 @@ int pieces_unpack(const pieces_place *place, pieces p, char *message) {
     return 0;
 }
 
-/* Fills the pieces with zeros. The message is unused, but every pieces_action has it. */
+/* Fills the pieces with zeros. Returns 0 or REFUSED; on a GPU only puts that on the stream. The message is unused, but
+ * every pieces_action has it. */
 int pieces_clear(const pieces_place *place, pieces p, char *message) { /* NOLINT(readability-non-const-parameter) */
     (void)message;
     if (place->device) return device_clear_lines(place->device, pieces_lines(p), p.number, p.size);
@@ -113,8 +114,8 @@ int pieces_add_check(const dtype_entry *dtype) {
     return error_set("the transpose of a halo exchange cannot add items of type %s", dtype->row->name);
 }
 
-/* Adds the message to the pieces. Pieces in a GPU's memory are copied to the host, added there, and copied back: the
- * library has no kernels for GPUs. */
+/* Adds the message to the pieces. Returns 0 or REFUSED. Pieces in a GPU's memory are copied to the host, which waits
+ * for the stream, added there, and copied back: the library has no kernels for GPUs. */
 int pieces_add(const pieces_place *place, pieces p, char *message) {
     pieces_adder *add = pieces_adder_for(p.dtype);
     if (!place->device) {

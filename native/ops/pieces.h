@@ -15,8 +15,8 @@ typedef struct pieces {
     const dtype_entry *dtype;
 } pieces;
 
-/* Returns the slice of `width` indices, from index `at` on, along an axis of the array. A negative `at` counts from the
- * end. */
+/* Returns the slice of `width` indices, from index `at` on, along an axis of the array; without blocks if it is empty.
+ * A negative `at` counts from the end. */
 pieces pieces_of(const ffi_buffer *array, int64_t axis, int64_t width, int64_t at);
 
 /* The memory of arrays and messages. */

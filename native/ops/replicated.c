@@ -66,7 +66,9 @@ static void replicated_array_release(const frame *f, const replicated_array *a) 
     if (a->block) pool_give_back(frame_array_device(f), a->block);
 }
 
-/* Reads the next array of the call from operand `*i` on, copying it from a GPU. Returns 0, or as job_fail. */
+/* Sets `*a` to the next array of the call from operand `*i` on, with a copy of its entries if they are on a GPU, and
+ * sets `*i` behind it; a->buffer is NULL behind the last. Returns 0, or as job_fail (mpi/job.h). The caller releases
+ * the array. */
 static int replicated_array_fetch(const frame *f, int64_t *i, replicated_array *a) {
     const device *gpu = frame_array_device(f);
     *a = (replicated_array){.buffer = replicated_operand_next(f, i)};
@@ -85,7 +87,8 @@ static int replicated_array_fetch(const frame *f, int64_t *i, replicated_array *
     return job_fail(f->facts.communicator);
 }
 
-/* Reads the next array of the call, number k, and fills its description `one`. Returns as replicated_array_fetch. */
+/* Sets `*a` to the next array of the call, number k, and `one` to its description, without its name's text. Returns as
+ * replicated_array_fetch. */
 static int replicated_leaf_next(const frame *f, int64_t *i, int64_t k, replicated_array *a, replicated_leaf *one) {
     memset(one, 0, sizeof *one); /* all bytes travel */
     int code = replicated_array_fetch(f, i, a);
@@ -161,8 +164,8 @@ static int replicated_leaves_gather(const frame *f, const replicated_leaf *mine,
 }
 
 /* Finds the arrays that are not equal on all ranks: sets `*differing` to their number, and `*first` and `*mine` to the
- * first of them. If ranks have different numbers of arrays, the end of the shortest list counts as one. Collective.
- * Returns 0 or an error code. The caller releases `*first`. */
+ * first of them and its description. If ranks have different numbers of arrays, the end of the shortest list counts as
+ * one. Collective. Returns 0 or an error code. The caller releases `*first`. */
 static int replicated_leaves_find(const frame *f, replicated_array *first, replicated_leaf *mine, int64_t *differing) {
     const mpixla_handle comm = f->facts.communicator->handle;
     const uint64_t n = (uint64_t)f->arrays[ATTRIBUTE_LEAVES].size;
@@ -211,8 +214,9 @@ static int replicated_reference_find(int size, const replicated_leaf *all) {
     return best;
 }
 
-/* Compares arrays of one kind entry by entry: the rank `reference` broadcasts its array block by block. Writes the
- * difference, "" for none. Collective. Returns 0 or an error code. */
+/* Compares this rank's array entry by entry with that of the rank `reference`, which broadcasts it block by block, and
+ * writes the difference to `text`, "" for none. The arrays have one shape and data type. Collective. Returns 0 or MPI's
+ * error code. */
 static int replicated_entries_compare(const frame *f, const replicated_array *a, int reference, char text[TEXT_BYTES]) {
     const mpixla_handle byte = dtype_find(FFI_U8)->handle;
     const int64_t item = a->dtype->row->itemsize;
@@ -235,8 +239,9 @@ static int replicated_entries_compare(const frame *f, const replicated_array *a,
     return 0;
 }
 
-/* Writes the difference between this rank's array and that of the rank `reference`; "" for none. Only arrays of one
- * kind are compared entry by entry. Collective. Returns 0 or an error code. */
+/* Writes the difference between this rank's array and that of the rank `reference` to `text`; "" for none. Entries are
+ * compared only if the arrays of all ranks have the same name, data type and shape. Collective. Returns 0 or MPI's
+ * error code. */
 static int replicated_leaf_compare(const frame *f, const replicated_array *a, const replicated_leaf *all, int reference,
                                    char text[TEXT_BYTES]) {
     const replicated_leaf *mine = &all[f->facts.communicator->rank];
@@ -248,7 +253,7 @@ static int replicated_leaf_compare(const frame *f, const replicated_array *a, co
     return 0;
 }
 
-/* Prints a difference on rank 0 of the communicator, once for each source line. Returns 0. */
+/* Prints a difference on rank 0 of the communicator, if it is the first of its source line. Returns 0. */
 static int replicated_difference_print(const frame *f, const char *text) {
     if (f->facts.communicator->rank != 0 || !site_mark_new(f->facts.site)) return 0;
     output_print(
@@ -258,8 +263,8 @@ static int replicated_difference_print(const frame *f, const char *text) {
     return 0;
 }
 
-/* Makes the report of the first array that differs; `others` more differ. Returns REFUSED, or 0 for REPLICATED_PRINTED.
- */
+/* Makes the report of the first array that differs, `label`; `others` more differ. Returns REFUSED with the report as
+ * the error, or, for REPLICATED_PRINTED, 0 after rank 0 has printed it. */
 static int replicated_report(const frame *f, const replicated_array *a, const char *label, const replicated_leaf *all,
                              int64_t others) {
     const char *line = site_text(f->facts.site), *kind = a->dtype ? a->dtype->row->kind : "";
@@ -286,8 +291,10 @@ static int replicated_report(const frame *f, const replicated_array *a, const ch
                                                                   : error_set("%s", text);
 }
 
-/* Finds and reports the first array that differs between ranks. Collective; called if the hashes of all arrays differ.
- * Returns REFUSED, 0 for REPLICATED_PRINTED, or an error code. */
+/* Finds the first array that differs between ranks, compares its entries, and sets the report as the error; for
+ * REPLICATED_PRINTED rank 0 prints it instead. Returns REFUSED; 0 if it is printed or no single array differs; or an
+ * error code; without memory as job_fail (mpi/job.h). Collective: all ranks call it if their hashes of all arrays
+ * differ. */
 static int replicated_refuse(const frame *f) {
     replicated_array first;
     replicated_leaf mine = {.name = 0}, *all = calloc((size_t)f->size, sizeof *all);

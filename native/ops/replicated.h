@@ -14,7 +14,7 @@ enum {
 /* Compares all arrays of the call bit by bit between the ranks, and returns them unchanged. The attribute `leaves` has
  * the site of each array, equal on all ranks, whose text (site_text) names the array. Collective. All ranks return 0,
  * or, except for REPLICATED_PRINTED, all REFUSED with error_set, which names the first array that differs, the ranks
- * and the index; or an error code. */
+ * and the index; or an error code. A failure of this rank alone ends the job. */
 int assert_replicated(const frame *f);
 
 #endif

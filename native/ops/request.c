@@ -38,8 +38,8 @@ static void request_state_set(request *r, request_state state) {
 
 /* Starting */
 
-/* Takes a free request of another size class for this one, and frees its memory. Returns NULL with error_set if there
- * is none. The caller holds the lock. */
+/* Removes the first free request of any size class from its list, frees its memory, and returns it with this size
+ * class; NULL with error_set if there is none. The caller holds the lock. */
 static request *request_size_class_change(int size_class) {
     for (int i = 0; i < SIZE_CLASSES; i++) {
         request *r = free_requests[i];
@@ -53,7 +53,8 @@ static request *request_size_class_change(int size_class) {
     return error_null("%d requests were started and not waited for; wait for each of them", REQUEST_LIMIT);
 }
 
-/* Appends a new request to the table. Returns it, or NULL with error_set. The caller holds the lock. */
+/* Appends a new request to the table; in a full table changes the size class of a free one. Returns it, or NULL with
+ * error_set. The caller holds the lock. */
 static request *request_append(int size_class) {
     int64_t number = requests.count;
     if (number >= REQUEST_LIMIT) return request_size_class_change(size_class);
@@ -62,7 +63,7 @@ static request *request_append(int size_class) {
 }
 
 /* Returns a request in the state REQUEST_STARTING for at least `bytes` bytes, which may have no memory yet; NULL with
- * error_set on failure. */
+ * error_set on failure. Takes the lock. */
 static request *request_acquire(int64_t bytes) {
     int size_class = SMALLEST_CLASS;
     while (size_class < SIZE_CLASSES - 1 && (INT64_C(1) << size_class) < bytes) size_class++;
@@ -81,7 +82,8 @@ static request *request_acquire(int64_t bytes) {
     return r;
 }
 
-/* Makes a request free for another call. Call it only when MPI uses neither the request nor its memory. */
+/* Makes a request free for another call, and frees its memory if it is very large. Takes the lock. Call it only when
+ * MPI uses neither the request nor its memory. */
 static void request_release(request *r) {
     if (r->size_class > KEPT_CLASS) {
         free(r->send);
@@ -164,8 +166,8 @@ static int request_test(request *r) {
     return code != 0 || request_is_done(r);
 }
 
-/* Reads the id of a request from the program's array, a place and a generation. Returns whether its numbers can be
- * those of a request. */
+/* Reads the id of a request from the program's array: sets `*number` to its place, -1 for no request, and
+ * `*generation`. Returns whether its numbers can be those of a request. */
 static int request_id_read(const frame_buffer *id, int *number, int *generation) {
     const float *values = id->data;
     for (int i = 0; i < 2; i++)
@@ -204,8 +206,9 @@ static int request_claim_check(const frame *f, const request *r, int generation)
                      wanted ? wanted->row->name : "nothing");
 }
 
-/* Sets `*claimed` to the request with the call's id, now in the state REQUEST_WAITING; leaves it for the id of no
- * request. Returns 0 or REFUSED. */
+/* Sets `*claimed` to the request with the call's id, now in the state REQUEST_WAITING, and returns 0; for the id of no
+ * request returns 0 and leaves `*claimed`. Returns REFUSED for an id that is invalid or differs between the examples of
+ * a vmap, or whose request cannot be waited for (request_claim_check). Takes the lock. */
 static int request_claim_by_id(const frame *f, request **claimed) {
     int number, generation;
     if (!request_id_read(&f->id, &number, &generation))
@@ -226,7 +229,7 @@ static int request_claim_by_id(const frame *f, request **claimed) {
 }
 
 /* Returns the first request without an id that fits the call, from place `from` on and round the table, now in the
- * state REQUEST_WAITING; NULL if there is none. */
+ * state REQUEST_WAITING; NULL if there is none. Takes the lock. */
 static request *request_find_anonymous(const frame *f, int64_t from) {
     request *found = NULL;
     pthread_mutex_lock(&lock);
@@ -241,9 +244,9 @@ static request *request_find_anonymous(const frame *f, int64_t from) {
     return found;
 }
 
-/* Waits for the first request without an id to complete, and returns it; NULL if there is none. Such requests have no
- * result, so they are interchangeable. This cannot deadlock: a program waits as often as it starts requests, and each
- * other thread has claimed at most one of them, so that one is left for this thread. */
+/* Waits for the first request without an id to complete, and returns it in the state REQUEST_WAITING; NULL if there is
+ * none. Such requests have no result, so they are interchangeable. This cannot deadlock: a program waits as often as it
+ * starts requests, and each other thread has claimed at most one of them, so that one is left for this thread. */
 static request *request_claim_anonymous(const frame *f) {
     request *r = request_find_anonymous(f, 0);
     while (r && !request_is_to_self(r) && !request_test(r)) {
@@ -254,8 +257,8 @@ static request *request_claim_anonymous(const frame *f) {
     return r;
 }
 
-/* Sets f->request to the request that the call waits for, and the fields of the frame that depend on it. Returns 0 or
- * REFUSED. */
+/* Sets f->request to the request that the call waits for, NULL for none, and f->started, f->agreement and f->status
+ * from it. Returns 0 or REFUSED. */
 static int request_claim(frame *f) {
     request *r = NULL;
     if (f->id.count == 0)
@@ -277,7 +280,7 @@ int request_attach(frame *f) {
 
 /* Ending */
 
-/* Adds a request to the list of unreceived ones. */
+/* Adds a request to the list of unreceived ones, and sets that state. Takes the lock. */
 static void request_unreceived_add(request *r) {
     pthread_mutex_lock(&lock);
     r->state = REQUEST_UNRECEIVED;
@@ -286,8 +289,8 @@ static void request_unreceived_add(request *r) {
     pthread_mutex_unlock(&lock);
 }
 
-/* Leaves a send to this rank itself to MPI, which completes it when it is received. Frees the earlier ones that are
- * complete. */
+/* Leaves a send to this rank itself (`added`) to MPI, which completes it when it is received, and frees the earlier
+ * ones that are complete. Takes the lock. */
 static void request_unreceived_keep(request *added) {
     _Alignas(16) char status[MPI_STATUS_BYTES];
     pthread_mutex_lock(&lock);
@@ -315,7 +318,7 @@ static void request_id_write(const frame_buffer *id, const request *r) {
     }
 }
 
-/* Copies the fields of the frame that are needed after the call into its request. */
+/* Copies the fields of the frame that are needed after the call (facts, comparison) into its request. */
 static void request_call_save(request *r, const frame *f) {
     r->facts = f->facts;
     r->agreement = f->agreement;
@@ -391,7 +394,8 @@ int request_send(frame *f) {
 }
 
 /* Waits for the receive of the request. Returns 0 or an error code. Cancels a receive that is still active after a
- * failure: one from any source when a process died, or one whose message nothing can send (self_message.h). */
+ * failure: one from any source when a process died, or one whose message nothing can send (self_message.h); abandons
+ * the request if it cannot be cancelled. */
 static int request_receive_wait(frame *f) {
     mpi_request *receiving = &f->request->receiving;
     int code = self_message_request_wait(&f->request->facts, receiving, f->request->status);
@@ -446,7 +450,8 @@ typedef struct request_kind {
     int64_t count;
 } request_kind;
 
-/* Returns the element of `kinds` for this request, adding it if there is none; NULL if all PRINTED_KINDS are in use. */
+/* Returns the element of `kinds` for this request; adds it, and counts it in `*kinds_count`, if there is none; NULL if
+ * all PRINTED_KINDS are in use. */
 static request_kind *request_kind_find(request_kind *kinds, int *kinds_count, const request *r) {
     char call[sizeof kinds->call];
     (void)facts_describe(&r->facts, NULL, 1, call, sizeof call);
@@ -469,7 +474,8 @@ static void request_kind_print(const request_kind *k) {
                  times);
 }
 
-/* Prints a line for each kind of unfinished requests. Returns the number of unfinished requests. */
+/* Prints a line for each kind of unfinished requests, and frees sends to this rank itself that are complete. Returns
+ * the number of unfinished requests. */
 static int64_t request_print_unfinished(void) {
     request_kind kinds[PRINTED_KINDS] = {{.count = 0}};
     int kinds_count = 0;
@@ -511,7 +517,9 @@ static void request_unfinished_cancel(request *r) {
         request_state_set(r, REQUEST_ABANDONED);
 }
 
-/* Prints and ends the requests that were never waited for, before MPI_Finalize. Returns their number. */
+/* Prints and ends the requests that were never waited for, before MPI_Finalize: waits about a second for other ranks to
+ * complete them, then cancels receives and frees sends. Also ends the progress thread's calls of MPI. Returns their
+ * number. */
 int64_t mpixla_requests_end(void) {
     progress_end();
     pthread_mutex_lock(&lock);

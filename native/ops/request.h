@@ -60,17 +60,20 @@ void request_finish(frame *f, int code);
 void request_abandon(frame *f);
 
 /* Sends a message as MPI_Send does. Returns 0 or an error code. A message to this rank itself is sent by MPI_Isend from
- * a copy, and not waited for: MPI_Send might block for ever, since only this rank can receive the message. */
+ * a copy, and not waited for: MPI_Send might block for ever, since only this rank can receive the message. Without
+ * memory for that copy as facts_fail. */
 int request_send(frame *f);
 
-/* Starts the receive and the send of an isendrecv (a row of ops.def). Returns 0 or an error code. */
+/* Starts the receive and the send of an isendrecv (a row of ops.def). Returns 0 or an error code: then cancels the
+ * receive, or abandons the request if that fails. */
 int request_exchange(frame *f);
 /* Waits for f->request, copies the message into the receive buffer, and fills the rest from the template (a row of
- * ops.def). Returns 0 or an error code. */
+ * ops.def), or with zeros. Returns 0 or an error code. f->request is NULL for no request: then the result is the
+ * template or zeros at once. */
 int request_wait(frame *f);
 
 /* Returns the number of requests that are started and not waited for, or are sends to this rank itself that may not
- * have been received. */
+ * have been received. Takes the lock. */
 int64_t request_count_open(void);
 
 #endif

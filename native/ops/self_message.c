@@ -58,8 +58,8 @@ static int self_message_test(const self_message_awaited *a, int *there) {
                 : mpi->test(a->receiving, there, a->status);
 }
 
-/* Polls until the message, or the request, is complete. Returns as self_message_await; with `gives_up` also returns 0
- * if another thread may still send the message. */
+/* Polls until the message, or the request, is complete, and asks Python once a second whether another thread may send
+ * it. Returns as self_message_await; with `gives_up` also returns 0 if another thread may still send the message. */
 static int self_message_poll(const self_message_awaited *a, const call_facts *facts, int gives_up) {
     int64_t next = clock_now() + ASK_EACH_NS, last = INT64_MAX;
     for (int looks = 0;; looks++) {

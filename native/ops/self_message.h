@@ -13,8 +13,8 @@ int self_message_is_awaited(const call_facts *f);
  * message, or an error code. */
 int self_message_await(const frame *f);
 
-/* Waits for the request of a started receive, as MPI_Wait does. Returns 0, an error code, or REFUSED if nothing can
- * send the message: then the request is still active. */
+/* Waits for the request `receiving` of a started receive, and sets `status`, as MPI_Wait does. Returns 0, an error
+ * code, or REFUSED if nothing can send the message: then the request is still active. */
 int self_message_request_wait(const call_facts *started, mpi_request *receiving, void *status);
 
 #endif

@@ -44,7 +44,8 @@ static window window_to_receive(const frame *f) {
     return window_of(&f->received_window, &f->recv, f->arrays[ATTRIBUTE_RECVBEGIN].items);
 }
 
-/* Moves on to the next blocks of the innermost loop. Returns 0 after the last ones. */
+/* Moves `w` on to the next blocks of the innermost loop, whose indices in the outer loops are `places`. Returns 0 after
+ * the last ones. */
 static int window_next(window *w, int64_t places[WINDOW_LOOPS]) {
     for (int i = 1; i < w->loops; i++) {
         w->first += w->steps[i];
@@ -64,7 +65,7 @@ static pieces window_pieces(const window *w, int64_t bytes) {
                     .distance = w->loops > 0 ? w->steps[0] : w->size};
 }
 
-/* Applies an action to the first so many bytes of the box, a piece of the message at a time. */
+/* Packs or unpacks (`action`) the first so many bytes of the box, a piece of the message at a time. */
 static void window_apply(window w, pieces_action *action, char *message, int64_t bytes) {
     static const pieces_place host = {.device = NULL};
     int64_t places[WINDOW_LOOPS] = {0};

@@ -6,11 +6,12 @@
 
 #include "call/frame.h"
 
-/* Sets the data of the buffers of a call with windows, and packs the message to send. Returns 0, or as facts_fail. */
+/* Sets the data of the buffers of a call with windows, and packs the message to send; memory that it takes for that is
+ * f->packed. Copies the template to the result if XLA gave them different memory. Returns 0, or as facts_fail. */
 int window_begin(frame *f);
 
-/* After a call that received a window: unpacks the message, and fills the rest of the box if the program says with
- * what; else the rest stays as it was. Returns 0 or MPI's code. */
+/* Completes a call that received a window: sets f->arrived, unpacks the message, and fills the rest of the box with the
+ * item of the attribute "fill", if there is one. Returns 0 or MPI's error code. */
 int window_received(frame *f);
 
 /* Gives back the memory of window_begin, whatever has failed since. */

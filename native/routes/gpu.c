@@ -49,8 +49,8 @@ static int64_t gpu_lines_round_up(int64_t bytes) {
     return (bytes + LINE - 1) / LINE * LINE;
 }
 
-/* Adds a mirror of a buffer to the call's list; buffers in one memory have one mirror. `goes_out`: it is copied to the
- * host before the call; `comes_in`: to the GPU after it. */
+/* Adds a mirror of the buffer `on_device` to the call's list, if it has bytes; buffers in one memory have one mirror.
+ * `goes_out`: it is copied to the host before the call; `comes_in`: to the GPU after it. */
 static void gpu_mirror_add(gpu_call *g, void *on_device, int64_t bytes, int goes_out, int comes_in) {
     gpu_mirror *m = g->mirrors;
     if (!on_device || bytes == 0) return;

@@ -35,8 +35,9 @@ static inline gpu_call *gpu_call_of(const frame *f) {
 int gpu_enter(gpu_call *g, const ffi_call_frame *call);
 void gpu_leave(const gpu_call *g);
 
-/* Agrees on the plan with the other ranks of a collective call, whatever memory each rank has: in a job where some rank
- * may have a GPU, before the route is chosen. Returns 0 or an error code. */
+/* Agrees on the plan with the other ranks of a collective call, with arrays in either memory, and sets it in the
+ * gpu_call: in a job where some rank may have a GPU, before the route is chosen. Returns 0 or an error code; REFUSED if
+ * the call cannot be made with the transport that the user asks for. */
 int gpu_plan_agree(const frame *f);
 
 /* Returns 0, or facts_fail (facts.h) if a step of this rank alone has failed before its part of the call was made,
@@ -46,13 +47,15 @@ static inline int gpu_local_step_check(const frame *f, int failed) {
 }
 
 /* Replaces the frame's buffers by mirrors, or the status alone if the operation finds its arrays in the GPU's memory.
- * Gives the stream the copies of the buffers that the call reads, and does not wait for them. Returns 0 or REFUSED. */
+ * Gives the stream the copies of the buffers that the call reads, and does not wait for them. Returns 0 or REFUSED;
+ * gpu_mirrors_end gives the memory back in both cases. */
 int gpu_mirrors_make(frame *f);
 
 /* Returns whether the call reads a mirror. */
 int gpu_mirrors_are_read(const gpu_call *g);
 
-/* Ends a call with mirrors: copies them back to the GPU, if `code` is 0, and frees them. Returns `code` or REFUSED. */
+/* Ends a call with mirrors: gives the stream their copies back to the GPU, if `code` is 0, and gives their memory back
+ * to the pool. Returns `code` or REFUSED. */
 int gpu_mirrors_end(const frame *f, int code);
 
 #endif

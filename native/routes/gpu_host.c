@@ -20,9 +20,9 @@ static int gpu_host_uses_pieces(const frame *f) {
            gpu_host_bytes(f) > p->piece_bytes;
 }
 
-/* Brings the call's buffers to pinned memory of the host, unless it is made in pieces. Calls of MANY bring the arrays
- * that they need themselves. A call that reads nothing does not wait for the earlier work of the stream, unless it is a
- * barrier. */
+/* Copies the call's buffers to pinned memory of the host and waits for the copies, unless it is made in pieces. Calls
+ * of MANY copy the arrays that they need themselves. A call that reads nothing does not wait for the earlier work of
+ * the stream, unless it is a barrier. Returns 0, or as facts_fail. */
 static int gpu_host_begin(frame *f) {
     gpu_call *g = gpu_call_of(f);
     f->gpu->has_arrays = f->facts.row->counts == MANY;
@@ -47,9 +47,8 @@ static int gpu_host_piece_start(const device *d, const void *from, const piece *
     return DRIVER_CALL(d->driver, event_record, p->block->released, d->stream);
 }
 
-/* Makes the call for one piece that is on its way to the host, and puts the copy of its result on the stream. The other
- * ranks wait for this rank in the next piece, too, so its part is made with the last one. Returns 0 or an error code.
- */
+/* Waits for the copy of a piece to the host, makes the call for it, and puts the copy of its result on the stream.
+ * Returns 0, an error code, or as facts_fail: the other ranks wait for this rank in the next piece, too. */
 static int gpu_host_piece_run(frame *f, const operation *o, const void *from, void *to, const piece *p) {
     const device *d = frame_device(f);
     int code = gpu_local_step_check(f, device_wait_for(d, p->block->released));
@@ -62,8 +61,8 @@ static int gpu_host_piece_run(frame *f, const operation *o, const void *from, vo
     return gpu_local_step_check(f, device_copy_in(d, (char *)to + p->at, p->block->data, p->bytes));
 }
 
-/* Makes a large call in pieces, with two blocks in turn: while MPI has one piece, the next is on its way to the host.
- * Returns 0 or an error code. */
+/* Makes a large call in pieces, with two blocks of pinned memory in turn: while MPI has one piece, the next is on its
+ * way to the host. Returns 0 or an error code, or as facts_fail. */
 static int gpu_host_pieces_run(frame *f, const operation *o) {
     const device *d = frame_device(f);
     const mpi_library *mpi = mpi_get();
@@ -93,7 +92,7 @@ static int gpu_host_pieces_run(frame *f, const operation *o) {
     return code;
 }
 
-/* Makes a call through MPI on mirrors in the host's memory, in pieces if it is large. */
+/* Makes a call through MPI on mirrors in the host's memory, in pieces if it is large. Returns 0 or an error code. */
 static int gpu_host_run(frame *f, const operation *o) {
     const int code = routes_mpi_prepare(f);
     if (code != 0) return code;

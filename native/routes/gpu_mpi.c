@@ -23,7 +23,7 @@ static int gpu_mpi_can_make(const frame *f, const operation *o) {
 }
 
 /* Waits for the GPU's stream, which MPI does not know, before a call on the GPU's memory. A halo exchange waits itself
- * when it has packed its messages. */
+ * when it has packed its messages. Returns 0, or as facts_fail. */
 static int gpu_mpi_begin(frame *f) {
     f->gpu->has_arrays = 1;
     if (f->facts.row->counts == MANY) return 0;

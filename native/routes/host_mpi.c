@@ -7,7 +7,8 @@ static int host_mpi_can_make(const frame *f, const operation *o) {
     return !f->gpu;
 }
 
-/* Makes a call with the host's memory through MPI, unless the communicator's shared memory is broken. */
+/* Makes a call with the host's memory through MPI. Returns 0, or an error code, also if the communicator's shared
+ * memory is broken. */
 static int host_mpi_run(frame *f, const operation *o) {
     int code = routes_check(f);
     if (code == 0) code = routes_mpi_prepare(f);

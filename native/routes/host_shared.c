@@ -8,7 +8,8 @@ static int host_shared_can_make(const frame *f, const operation *o) {
     return !f->gpu && local_can_make(f);
 }
 
-/* Makes a call through memory that the ranks share, or, where MPI is faster or there is none, through MPI. */
+/* Makes a call through memory that the ranks share, or, where MPI is faster or there is none, through MPI. Returns 0 or
+ * an error code. */
 static int host_shared_run(frame *f, const operation *o) {
     int is_made = 0;
     const int code = local_run(f, &is_made);

@@ -29,7 +29,8 @@ typedef struct reduced {
     size_t parts; /* of that type, for each element */
 } reduced;
 
-/* Sets `*r` to NCCL's type and reduction for the call. Returns whether NCCL has both; not for MAX and MIN of floats. */
+/* Sets `*r` to NCCL's type and reduction for the call. Returns whether NCCL has both, and NaN as MPI has it; so not for
+ * MAX and MIN of floats. */
 static int nccl_reduction_find(const frame *f, reduced *r) {
     int64_t number = f->attributes[ATTRIBUTE_OP];
     const dtype_entry *dtype = facts_type(&f->facts);
@@ -140,7 +141,8 @@ static int nccl_message_enqueue(const frame *f, const message *m) {
                       : CALL(f, recv, m->data, bytes, NCCL_UINT8, (int)m->peer);
 }
 
-/* Gives all messages to NCCL as one group, in the order of their tags. Returns 0 or REFUSED. */
+/* Gives all messages to NCCL as one group, in the order of their tags; sorts the list for that. Returns 0 or REFUSED.
+ */
 static int nccl_messages_run(messages *m, frame *f) {
     const plan *p = nccl_plan(f);
     messages_sort(m);
@@ -169,7 +171,8 @@ static int nccl_can_make(const frame *f, const operation *o) {
     return f->gpu && o->through_nccl && nccl_plan(f) && nccl_plan(f)->nccl && nccl_supports(f);
 }
 
-/* Checks that NCCL has not failed, and that the call is for the GPU of its communicator. Returns 0 or REFUSED. */
+/* Checks that NCCL has not failed, and that the call is for the GPU of its communicator; notes a failure of NCCL in the
+ * plan. Returns 0 or REFUSED. */
 static int nccl_begin(frame *f) {
     const plan *p = nccl_plan(f);
     const int number = frame_device(f)->number;
@@ -180,8 +183,9 @@ static int nccl_begin(frame *f) {
         f->facts.row->mpi_name, f->facts.communicator->name, number, p->device);
 }
 
-/* Makes a call through NCCL; with nccl_calls_synchronous_set waits for the stream before and after it. The watchdog
- * must not count the work that the stream has to do before the call: device_wait marks that time as a pause. */
+/* Puts a call on the stream through NCCL; with nccl_calls_synchronous_set waits for the stream before and after it.
+ * Returns 0 or REFUSED; if waiting fails, as facts_fail. The watchdog must not count the work that the stream has to do
+ * before the call: device_wait marks that time as a pause. */
 static int nccl_run(frame *f, const operation *o) {
     const device *d = frame_device(f);
     const int is_waited_for = atomic_load_explicit(&waits, memory_order_relaxed);

@@ -23,7 +23,7 @@ int nccl_reduce_scatter(frame *f);
 
 /* Makes a call that consists of messages, as one group: rank i is sent part i of the send buffer, or all of it by a
  * call that gathers; from rank i comes part i of the receive buffer, or all of it in a call that scatters. With a root
- * only the root's messages are passed. */
+ * only the root's messages are passed. Returns as messages_run. */
 int nccl_parts(frame *f);
 
 #endif

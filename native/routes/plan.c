@@ -29,7 +29,7 @@ static atomic_int_least64_t piece_bytes = 1 << 20; /* mpixla_gpu_piece_set */
 static plan *plans;                                         /* of communicators that are alive, the newest first */
 static pthread_mutex_t listing = PTHREAD_MUTEX_INITIALIZER; /* for the list */
 
-/* Sets the transport that the user asks for: auto, nccl, mpi or host. Returns 0 or REFUSED. */
+/* Sets the transport that the user asks for: auto, nccl, mpi or host. Returns 0, or REFUSED for another name. */
 int mpixla_gpu_transport_set(const char *name) {
     for (int i = 0; i < PLAN_WISHES; i++)
         if (strcmp(wishes[i], name) == 0) {
@@ -89,7 +89,8 @@ typedef struct statement {
     char why[256];
 } statement;
 
-/* Returns this rank's statement: whether it has a GPU (`d`), its wish, and its NCCL. */
+/* Returns this rank's statement: whether it has a GPU (`d`, NULL for none), its wish, and NCCL's version or the reason
+ * why it cannot be used. */
 static statement plan_statement_make(const device *d) {
     const char *shares = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
     statement r = {.where = d                         ? ON_GPU
@@ -120,8 +121,8 @@ static int plan_gpu_is_shared(const statement *all, int size, int *first, int *s
     return 0;
 }
 
-/* Returns whether NCCL cannot be used, and writes the reason. It follows from all statements, so it is the same on all
- * ranks. */
+/* Returns whether NCCL cannot be used, and writes the reason to `why`. Both follow from the statements of all ranks, so
+ * they are the same on all ranks. */
 static int plan_nccl_refusal(const statement *all, int size, char *why, size_t bytes) {
     int first = 0, second = 0, may_share = all[0].nccl >= NCCL_SHARED_GPUS;
     for (int i = 0; i < size; i++) {
@@ -144,8 +145,8 @@ static int plan_nccl_refusal(const statement *all, int size, char *why, size_t b
     return 0;
 }
 
-/* Ends the job, as there is no memory for the statements that the other ranks wait for. Returns REFUSED if it goes on.
- */
+/* Ends the job by job_fail, as there is no memory for the statements that the other ranks wait for. Returns REFUSED on
+ * a communicator of one rank. */
 static int plan_memory_refuse(const frame *f) {
     (void)error_set("out of memory for the plan of a communicator's GPUs");
     (void)job_fail(f->facts.communicator);
@@ -220,7 +221,8 @@ static int plan_decide(const frame *f, const device *d, mpixla_handle comm, cons
 }
 
 /* Makes the plan of a communicator, how its calls with a GPU's memory travel, together with the other ranks. `*made`
- * stays NULL while all ranks call with the host's memory and some may yet have a GPU's. Returns 0 or an error code. */
+ * stays NULL while all ranks call with the host's memory and some may yet have a GPU's. Collective. Returns 0 or an
+ * error code; without memory as job_fail. */
 static int plan_make(const frame *f, const device *d, plan **made) {
     const mpi_library *mpi = mpi_get();
     mpixla_handle comm = 0, byte = dtype_find(FFI_U8)->handle;
@@ -260,7 +262,8 @@ static int plan_nccl_leave(plan *p) {
     return code;
 }
 
-/* Removes a plan from the list, and frees it with its NCCL communicator (the destructor of COMM_SLOT_PLAN). */
+/* Removes a plan from the list, and frees it with its NCCL communicator (the destructor of COMM_SLOT_PLAN). Takes the
+ * lock. */
 static void plan_free(void *which) {
     plan *p = which;
     pthread_mutex_lock(&listing);
@@ -272,8 +275,8 @@ static void plan_free(void *which) {
     free(p);
 }
 
-/* Frees NCCL's communicators, whose threads would else be at work while the process ends. Returns 0, or REFUSED with
- * the last failure. */
+/* Frees NCCL's communicators of all plans, after their work is done, since their threads would else be at work while
+ * the process ends. Returns 0, or REFUSED with the last failure. */
 int mpixla_gpus_end(void) {
     int code = 0;
     pthread_mutex_lock(&listing);
@@ -292,7 +295,7 @@ int plan_nccl_poll(void) {
     return code;
 }
 
-/* Adds a plan to the list, and attaches it to its communicator. */
+/* Adds a plan to the list, and attaches it to its communicator, which owns it from then on. Takes the lock. */
 static void plan_register(comm_entry *entry, plan *p) {
     pthread_mutex_lock(&listing);
     p->next = plans;

@@ -45,7 +45,7 @@ int plan_find(const frame *f, const device *d, plan **found);
 int plan_nccl_check(const plan *p);
 
 /* Asks NCCL for errors of all plans whose errors no handler has reported, for a thread that watches. Never blocks.
- * Returns 0, or REFUSED with error_set. */
+ * Returns 0, also while another thread has the list of plans; or REFUSED with error_set. */
 int plan_nccl_poll(void);
 
 #endif

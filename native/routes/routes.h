@@ -16,8 +16,8 @@ extern const route route_gpu_host;    /* a GPU's memory: by way of pinned memory
 /* THE TABLE: the first that can make a call makes it; the last one can make every call. */
 extern const route *const routes_table[];
 
-/* Chooses the route of a call that was read. In a job where some rank may have a GPU the ranks of a collective call
- * agree on it first, whatever memory each has; that communicates. Returns 0 or an error code. */
+/* Sets f->route to the route of a call that was read. In a job where some rank may have a GPU the ranks of a collective
+ * call agree on a plan first, with arrays in either memory; that communicates. Returns 0 or an error code. */
 int routes_choose(frame *f, const operation *o);
 
 /* Chooses the route, unless the call is prepared and has it: that holds in a job without GPUs. `on`: the features that
@@ -30,8 +30,8 @@ static inline int routes_find(frame *f, const operation *o, unsigned on) {
  * go on. Called before the ranks of a call compare it. */
 int routes_check(const frame *f);
 
-/* Prepares a call that goes through MPI: finds the communicator for the row's expression, and waits for a message that
- * only this rank itself can send. Returns 0 or an error code. */
+/* Prepares a call that goes through MPI: sets f->comm for the row's expression, and waits for a message that only this
+ * rank itself can send. Returns 0 or an error code; REFUSED if nothing can send that message. */
 int routes_mpi_prepare(frame *f);
 
 #endif

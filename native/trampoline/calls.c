@@ -65,7 +65,8 @@ typedef struct call {
     trace_call traced;
 } call;
 
-/* Notes the failure of the sentence in error_get. Returns FAILED. */
+/* Passes the sentence of error_get to failure_add (watch/failure.h), for the case that the program never sees the
+ * failure. Returns FAILED. */
 static int call_refuse(void) {
     failure_add(error_get(), NULL);
     return FAILED;
@@ -91,8 +92,9 @@ static int calls_unstarted_refuse(void) {
     return FAILED;
 }
 
-/* Fills the facts and handles that all calls have. A negative count is an int that has overflowed from XLA's 64-bit
- * count. Returns 0, or FAILED if the call cannot be made. */
+/* Fills the facts and handles that all calls have. Returns 0; or FAILED, with the sentence in error_get, if mpixla is
+ * not started, `n` is negative (an int that has overflowed from XLA's 64-bit count), a handle is unknown, or there is
+ * no memory. */
 static int call_read(call *c, const frame_shape *row, trampoline_handle comm, int n, trampoline_handle type) {
     if (!mpi_get()) return calls_unstarted_refuse();
     if (n < 0) {
@@ -115,8 +117,8 @@ static int call_read(call *c, const frame_shape *row, trampoline_handle comm, in
     return 0;
 }
 
-/* Sets the reduction of the call. MAX and MIN of floats are the library's, in which NaN wins as it does in jnp.max.
- * Returns 0 or FAILED. */
+/* Sets the call's reduction, in the facts and as MPI's handle. MAX and MIN of floats are the library's, in which NaN
+ * wins as it does in jnp.max. Returns 0 or FAILED. */
 static int call_op_read(call *c, trampoline_handle op) {
     int64_t number = (int64_t)op - TRAMPOLINE_SUM;
     const mpixla_handle *ours = float_reduce_find(c->facts.sent_type->number, number);
@@ -127,7 +129,8 @@ static int call_op_read(call *c, trampoline_handle op) {
     return 0;
 }
 
-/* Publishes the begin of a call to the watchdog, the timeline and the debug lines. */
+/* Begins the call's flight record and, if they are on, its timeline event and debug line; gives a collective call its
+ * number on the communicator. */
 static void call_begin(call *c) {
     call_facts *f = &c->facts;
     if (facts_are_collective(f)) f->sequence = comm_count(f->communicator);
@@ -137,7 +140,8 @@ static void call_begin(call *c) {
     if (c->on & FEATURE_LOG) log_start(&c->line, f, NULL);
 }
 
-/* Publishes the end of a call. Returns 0, or FAILED with the sentence about MPI's code. */
+/* Ends the call's debug line, timeline event and flight record. Returns 0 for code 0; else FAILED as call_refuse, with
+ * the sentence that REFUSED has already, or one about MPI's code. */
 static int call_end(call *c, int code) {
     if (c->on & FEATURE_LOG) log_end(&c->line, &c->facts, mpi_error_class(code));
     if (c->on & FEATURE_TRACE) trace_end(&c->traced, NULL, code != 0);
@@ -152,7 +156,8 @@ static int call_end(call *c, int code) {
 }
 
 /* Makes a collective call of `n` items a rank through memory that the ranks share, if that is faster (local/local.h):
- * sets `*made` to whether it did. Else checks that MPI may make it. Returns 0 or an error code. */
+ * sets `*made` to whether it did. Else only checks that this memory is not broken, so that MPI may make it. Returns 0
+ * or an error code. */
 static int calls_local_run(const call *c, const void *s, int64_t sent, void *r, int64_t received, int64_t n,
                            int *made) {
     frame f = {.facts = c->facts,
@@ -172,7 +177,7 @@ static int calls_local_run(const call *c, const void *s, int64_t sent, void *r, 
     return code != 0 || *made ? code : local_check(&f);
 }
 
-/* Makes XLA's MPI_Allgather on the MPI of this process. */
+/* Makes XLA's MPI_Allgather, through shared memory or MPI. Returns 0 or FAILED. */
 int trampoline_allgather(const void *s, int sn, trampoline_handle st, void *r, int rn, trampoline_handle rt,
                          trampoline_handle comm) {
     (void)rn;
@@ -186,7 +191,7 @@ int trampoline_allgather(const void *s, int sn, trampoline_handle st, void *r, i
     return call_end(&c, code);
 }
 
-/* Makes XLA's MPI_Allreduce on the MPI of this process. */
+/* Makes XLA's MPI_Allreduce, through shared memory or MPI. Returns 0 or FAILED. */
 int trampoline_allreduce(const void *s, void *r, int n, trampoline_handle t, trampoline_handle op,
                          trampoline_handle comm) {
     call c;
@@ -199,7 +204,8 @@ int trampoline_allreduce(const void *s, void *r, int n, trampoline_handle t, tra
     return call_end(&c, code);
 }
 
-/* Makes XLA's MPI_Reduce_scatter, whose parts must be equal. */
+/* Makes XLA's MPI_Reduce_scatter, through shared memory or MPI. Returns 0 or FAILED, also if the parts are not equal.
+ */
 int trampoline_reduce_scatter(const void *s, void *r, const int *n, trampoline_handle t, trampoline_handle op,
                               trampoline_handle comm) {
     call c;
@@ -216,7 +222,7 @@ int trampoline_reduce_scatter(const void *s, void *r, const int *n, trampoline_h
     return call_end(&c, code);
 }
 
-/* Makes XLA's MPI_Sendrecv on the MPI of this process. */
+/* Makes XLA's MPI_Sendrecv on the MPI of this process. Returns 0 or FAILED. */
 int trampoline_sendrecv(const void *s, int sn, trampoline_handle st, int dest, int sendtag, void *r, int rn,
                         trampoline_handle rt, int source, int recvtag, trampoline_handle comm, void *ignored) {
     (void)rt;
@@ -254,8 +260,8 @@ static messages *calls_started_get(void) {
     return started;
 }
 
-/* Keeps the facts of a message that XLA has started, for trampoline_wait; reports a failed start. Returns 0 or FAILED.
- */
+/* Keeps the facts of a message that XLA has started, for trampoline_wait, unless there is no memory. Returns 0; FAILED
+ * for a start that has failed (`code`), as call_end. */
 static int calls_message_start(call *c, const trampoline_handle *request, int code) {
     if (code != 0) {
         call_begin(c);
@@ -269,7 +275,8 @@ static int calls_message_start(call *c, const trampoline_handle *request, int co
     return 0;
 }
 
-/* Starts XLA's MPI_Isend on the MPI of this process. */
+/* Starts XLA's MPI_Isend on the MPI of this process, sets `*request`, and keeps the facts for trampoline_wait. Returns
+ * 0 or FAILED. */
 int trampoline_isend(const void *b, int n, trampoline_handle t, int dest, int tag, trampoline_handle comm,
                      trampoline_handle *request) {
     call c;
@@ -280,7 +287,8 @@ int trampoline_isend(const void *b, int n, trampoline_handle t, int dest, int ta
     return calls_message_start(&c, request, mpi_get()->small->isend(b, n, c.type, dest, tag, c.comm, request));
 }
 
-/* Starts XLA's MPI_Irecv on the MPI of this process. */
+/* Starts XLA's MPI_Irecv on the MPI of this process, sets `*request`, and keeps the facts for trampoline_wait. Returns
+ * 0 or FAILED. */
 int trampoline_irecv(void *b, int n, trampoline_handle t, int source, int tag, trampoline_handle comm,
                      trampoline_handle *request) {
     call c;
@@ -291,7 +299,8 @@ int trampoline_irecv(void *b, int n, trampoline_handle t, int source, int tag, t
     return calls_message_start(&c, request, mpi_get()->small->irecv(b, n, c.type, source, tag, c.comm, request));
 }
 
-/* Waits for a message that XLA has started, as a call that is watched. */
+/* Waits for a message that XLA has started (`request`); the watchdog, the timeline and debug lines see it, unless its
+ * facts were not kept. Returns 0 or FAILED. */
 int trampoline_wait(trampoline_handle *request, void *ignored) {
     (void)ignored;
     _Alignas(16) char status[MPI_STATUS_BYTES];
@@ -309,8 +318,8 @@ int trampoline_wait(trampoline_handle *request, void *ignored) {
     return call_end(&c, mpi_get()->wait(request, status));
 }
 
-/* Gives XLA the communicator that the front end has offered for this clique. Ends the job if there is none: XLA does
- * not look at the returned code, and would go on with no communicator. */
+/* Sets `*part` to the communicator that the front end has offered for this clique, removes the offer, and returns 0.
+ * Ends the job if there is none: XLA does not look at the returned code, and would go on with no communicator. */
 int trampoline_comm_split(trampoline_handle comm, int color, int key, trampoline_handle *part) {
     (void)comm;
     int64_t found = clique_offer_take(color, key);
@@ -335,7 +344,8 @@ int trampoline_comm_free(trampoline_handle *comm) {
     return 0;
 }
 
-/* Asks MPI for the rank or the size of a communicator, by its function `ask`. Returns 0 or FAILED. */
+/* Sets `*answer` to the rank in, or the size of, a communicator, by MPI's function `ask`. Returns 0, MPI's error code,
+ * or FAILED if the communicator is unknown. */
 static int calls_comm_query(trampoline_handle comm, int (*ask)(mpixla_handle comm, int *answer), int *answer) {
     if (comm == TRAMPOLINE_WORLD) return ask(mpi_get()->facts.comm_world, answer);
     const comm_entry *c = calls_comm_find(comm);
@@ -350,7 +360,8 @@ int trampoline_comm_size(trampoline_handle comm, int *size) {
     return mpi_get() ? calls_comm_query(comm, mpi_get()->comm_size, size) : calls_unstarted_refuse();
 }
 
-/* Tells XLA that MPI is initialized, with threads; FAILED if mpixla is not started. */
+/* Tells XLA that MPI is initialized: sets `*provided` to the thread level that it requires. Returns 0, or FAILED if
+ * mpixla is not started. */
 int trampoline_init_thread(int *argc, char ***argv, int required, int *provided) {
     (void)argc;
     (void)argv;
@@ -373,7 +384,8 @@ int trampoline_is_thread_main(int *flag) {
     return 0;
 }
 
-/* Writes the sentence about the last failure of this thread. */
+/* Writes the sentence about the last failure of this thread to `text`, of TRAMPOLINE_TEXT_BYTES bytes, and sets
+ * `*length`. Returns 0. */
 int trampoline_error_string(int code, char *text, int *length) {
     (void)code;
     *length = snprintf(text, TRAMPOLINE_TEXT_BYTES, "%s", error_get());

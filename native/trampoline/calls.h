@@ -36,8 +36,8 @@ enum { TRAMPOLINE_TEXT_BYTES = 1024 };
 #undef OP
 #undef REQUEST
 
-/* Ends the process with a sentence, as XLA has called a function that has no row: its result would have a type of its
- * own, and XLA may not look at it. */
+/* Prints a sentence and aborts the process, as XLA has called a function that has no row: its result would have a type
+ * of its own, and XLA may not look at it. */
 MPIXLA_API _Noreturn void trampoline_refuse(const char *name);
 
 #endif

@@ -15,7 +15,8 @@ static struct {
 static int offered;
 static pthread_mutex_t offering = PTHREAD_MUTEX_INITIALIZER;
 
-/* Offers a communicator to XLA for the clique with this color and key. Returns 0 or REFUSED. */
+/* Offers a registered communicator to XLA, which takes it when it asks for the clique with this color and key. Returns
+ * 0, or REFUSED if the communicator is unknown or too many offers are open. */
 int mpixla_trampoline_offer(int64_t comm, int color, int key) {
     int code = 0;
     if (!comm_find(comm)) return REFUSED;
@@ -32,7 +33,8 @@ int mpixla_trampoline_offer(int64_t comm, int color, int key) {
     return code;
 }
 
-/* Returns the number of offers that XLA has not taken. */
+/* Returns the number of communicators that were offered to XLA (mpixla_trampoline_offer), and that XLA has not asked
+ * for yet. */
 int mpixla_trampoline_offers(void) {
     pthread_mutex_lock(&offering);
     int count = offered;

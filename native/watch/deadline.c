@@ -139,7 +139,8 @@ static flight_clock *deadline_clock_of(int64_t thread) {
     return thread == AT_END ? &at_end : flight_clock_of(thread);
 }
 
-/* Adds the time since the last poll to the clock of each thread whose call has lasted since then. */
+/* Adds the time since the last poll to the clock of each thread that has been in one call, and in no pause, since then;
+ * sets the other clocks to zero. The end of the script counts as well. */
 static void deadline_waits_measure(void) {
     static int64_t looked;
     int64_t now = clock_now(), passed = looked ? now - looked : 0;
@@ -155,7 +156,8 @@ static void deadline_waits_measure(void) {
     if (has_joined) at_end.waited_ns += passed;
 }
 
-/* Returns the thread that has waited longest without a report; AT_END for the end of the script; NONE. */
+/* Returns the thread whose call has waited longest among those without a report; else AT_END, if there is a limit and
+ * this process waits at the end of its script; else NONE. */
 static int64_t deadline_longest_wait_find(void) {
     int64_t found = NONE;
     for (int64_t i = 0; i < flight_threads(); i++) {
@@ -166,7 +168,8 @@ static int64_t deadline_longest_wait_find(void) {
     return found < 0 && at_end.waited_ns > 0 && deadline.ends_job ? AT_END : found;
 }
 
-/* Returns a thread for which it is time to ask again which ranks have left, or NONE. */
+/* Returns a thread whose call has waited so long since the last time that this rank is to ask again which ranks have
+ * left, or NONE. */
 static int64_t deadline_scout_due_find(void) {
     for (int64_t i = 0; deadline.talks && i < flight_threads(); i++)
         if (flight_clock_of(i)->waited_ns >= flight_clock_of(i)->scouted_ns + SCOUT_PERIOD_NS + deadline.delay_ns)
@@ -187,8 +190,8 @@ static int64_t deadline_first_report_ns(void) {
 
 /* Answering */
 
-/* Fills lost_facts with the processes of this host that cannot answer for themselves: a rank and its state each.
- * Returns the number of items. */
+/* Fills lost_facts with the processes of this host that are stopped or gone: a rank and its state each. Returns the
+ * number of items, two for each process. */
 static int64_t deadline_lost_find(void) {
     int64_t n = 0;
     for (int64_t i = 0; i < deadline.ranks; i++) {
@@ -213,7 +216,8 @@ static const char *deadline_python_silence_reason(void) {
                  "takes nothing\n";
 }
 
-/* Writes this rank's state. Returns whether there was memory for it. */
+/* Writes this rank's state to `w`, and asks Python for its stacks, for PYTHON_MS at most. Returns whether there was
+ * memory. */
 static int deadline_self_describe(wire_writer *w) {
     char python[PYTHON_BYTES] = "";
     int ended = atomic_load(&deadline.ended);
@@ -233,7 +237,7 @@ static int deadline_self_describe(wire_writer *w) {
     return !w->failed;
 }
 
-/* Sends this rank's state to the sender of a question. */
+/* Sends this rank's state to the sender of a question; nothing without memory. */
 static void deadline_answer(const post_letter *letter) {
     wire_writer w = {.data = NULL};
     if (deadline_self_describe(&w)) post_send(letter->from, POST_ANSWER, letter->number, w.data, w.bytes);
@@ -268,13 +272,14 @@ static void deadline_inquiry_begin(phase first, int64_t thread) {
     }
 }
 
-/* Ends the inquiry without a report: another rank may report. */
+/* Ends the inquiry without a report, and tells the other ranks if this one has claimed a report: another rank may
+ * report. */
 static void deadline_inquiry_drop(void) {
     if (inquiry.phase >= ASKING_ALL) deadline_post_to_others(POST_DROP);
     inquiry.phase = IDLE;
 }
 
-/* Claims a report, and asks all ranks for their states. */
+/* Claims a report about the call of a thread, and asks all ranks for their states; both by letters. */
 static void deadline_report_begin(int64_t thread, report_reason reason) {
     deadline_inquiry_begin(ASKING_ALL, thread);
     inquiry.reason = reason;
@@ -283,7 +288,7 @@ static void deadline_report_begin(int64_t thread, report_reason reason) {
     deadline_post_to_others(POST_ASK);
 }
 
-/* Asks the ranks that have left for their states; ends the inquiry if there are none. */
+/* Asks the ranks that have left for their states, by letters; ends the inquiry if there are none. */
 static void deadline_left_ask(const int64_t *ranks, int64_t n) {
     inquiry.phase = ASKING_LEFT;
     for (int64_t i = 0; i < n; i++) {
@@ -311,7 +316,8 @@ static int deadline_letter_is_current(const post_letter *letter) {
     return letter->number == inquiry.number;
 }
 
-/* Keeps a letter if it is the answer to an open question. Returns whether the inquiry owns its memory now. */
+/* Keeps a letter, and counts it, if it is the answer to an open question. Returns whether it has: then letter->memory
+ * belongs to the inquiry. */
 static int deadline_answer_keep(const post_letter *letter) {
     int from = letter->from;
     if ((inquiry.phase != ASKING_LEFT && inquiry.phase != ASKING_ALL) || !deadline_letter_is_current(letter)) return 0;
@@ -325,7 +331,8 @@ static int deadline_answer_keep(const post_letter *letter) {
     return 1;
 }
 
-/* Ends this rank's inquiry, as another rank has claimed a report; if both have, the lower rank goes on. */
+/* Ends this rank's inquiry, as another rank has claimed a report, and allows none for HOLD_BACK_MS; of two ranks that
+ * have claimed, the lower one goes on. */
 static void deadline_hold_back(const post_letter *letter) {
     if (inquiry.phase >= ASKING_ALL && letter->from > deadline.rank) return; /* that one holds back */
     held_back_until_ns = deadline_after_ms(HOLD_BACK_MS);
@@ -338,7 +345,8 @@ static void deadline_left_add(int64_t rank) {
     if (left_count < deadline.ranks) left_ranks[left_count++] = rank;
 }
 
-/* Receives and handles all letters that have arrived. */
+/* Receives, handles and frees all letters that have arrived: answers questions, keeps answers, holds back for claims,
+ * and records which ranks have left. */
 static void deadline_letters_read(void) {
     post_letter letter;
     while (deadline.talks && post_receive(&letter)) {
@@ -390,7 +398,8 @@ static void deadline_self_add(void) {
     inquiry.memory[deadline.rank] = w.data;
 }
 
-/* Begins a report if the ranks that have left show by their answers that the call waits in vain. */
+/* Begins a report if the answers of the ranks that have left show that the call waits in vain; else ends the inquiry.
+ */
 static void deadline_scout_decide(void) {
     deadline_self_add();
     inquiry.phase = IDLE;
@@ -415,7 +424,7 @@ static int deadline_wait_is_same(int64_t thread, const flight_clock *then) {
     return c->waited_ns > 0 && c->entered == then->entered && c->pauses == then->pauses;
 }
 
-/* Returns whether the last warning is about a call that still waits. */
+/* Returns whether the last warning is about a call that still waits; forgets the warning if not. */
 static int deadline_warning_is_current(void) {
     if (warning.thread != NONE && !deadline_wait_is_same(warning.thread, &warning.call)) warning.thread = NONE;
     return warning.thread != NONE;
@@ -426,8 +435,8 @@ static int deadline_inquiry_repeats_warning(void) {
     return inquiry.reason == REPORT_WARNING && deadline_warning_is_current() && warning.thread == inquiry.thread;
 }
 
-/* Keeps the proof of a deadlock for the next inquiry about this call. If the inquiry before gave the same proof, the
- * job ends. */
+/* Keeps the proof of a deadlock for the next inquiry about this call; if the inquiry before gave the same proof, sets
+ * the reason to REPORT_DEADLOCK, which ends the job. */
 static void deadline_warning_update(void) {
     const uint64_t deadlock = report_deadlock_hash(&inquiry.ranks, deadline.rank), before = warning.deadlock;
     const int is_old = deadline_inquiry_repeats_warning();
@@ -437,7 +446,8 @@ static void deadline_warning_update(void) {
     if (deadlock && deadlock == before) inquiry.reason = REPORT_DEADLOCK;
 }
 
-/* Returns whether the answers give a reason to report. */
+/* Returns whether the answers give a reason to report: a call that waits in vain, a deadlock, a lost process, a rank
+ * that has not come, or data that takes ten limits; not for a warning that was given already. */
 static int deadline_inquiry_needs_report(void) {
     if (inquiry.reason == REPORT_IN_VAIN) return report_is_in_vain(&inquiry.ranks, deadline.rank);
     if (inquiry.reason == REPORT_DEADLOCK) return 1;
@@ -448,7 +458,8 @@ static int deadline_inquiry_needs_report(void) {
            deadline_clock_of(inquiry.thread)->waited_ns / LIMITS_WITH_DATA >= deadline.limit_ns;
 }
 
-/* Claims a report, or drops the inquiry, once all ranks have answered or are too late. */
+/* Goes on to CLAIMING if the answers give a reason to report, else drops the inquiry; called once all ranks have
+ * answered or are too late. */
 static void deadline_report_decide(void) {
     deadline_self_add();
     deadline_lost_apply();
@@ -465,7 +476,8 @@ static void deadline_report_decide(void) {
 
 /* Reporting */
 
-/* Writes the report; ends the job unless it is a warning. */
+/* Prints the report, and ends the job unless it is a warning; a warning is kept for the next inquiry, and the other
+ * ranks are told of it. */
 static void deadline_report_end(void) {
     int64_t rank = deadline.rank;
     /* Ranks begin to wait at nearly the same time, and each warning is to be about the same rank. */
@@ -508,7 +520,8 @@ static int deadline_inquiry_is_current(void) {
     return deadline_wait_is_same(inquiry.thread, &inquiry.call);
 }
 
-/* Moves the inquiry to its next phase if it is time. */
+/* Moves the inquiry to its next phase if it is time; drops it if its call no longer waits. May print a report, and end
+ * the job. */
 static void deadline_inquiry_advance(void) {
     int is_late = clock_now() >= inquiry.until_ns, all_answered = inquiry.answers >= inquiry.questions;
     if (inquiry.phase != IDLE && !deadline_inquiry_is_current()) {
@@ -534,7 +547,7 @@ static void deadline_inquiry_advance(void) {
     }
 }
 
-/* Tells rank 0, once, that this rank makes no more calls. */
+/* Tells rank 0, once, that this rank makes no more calls, and sets left_ns. */
 static void deadline_leave_announce(void) {
     if (left_ns) return;
     left_ns = clock_now();
@@ -544,8 +557,8 @@ static void deadline_leave_announce(void) {
         post_send(0, POST_LEFT, 0, NULL, 0);
 }
 
-/* Returns whether some process of this host has been gone for so long that it cannot be in MPI_Finalize: a process that
- * has been there may end a moment before this rank sees that all have come. */
+/* Returns whether some process of this host has been gone for GONE_NS, so that it cannot be in MPI_Finalize: a process
+ * that has been there may end a moment before this rank sees that all have come. */
 static int deadline_process_is_gone(void) {
     static int64_t looked, since;
     int64_t now = clock_now();
@@ -558,9 +571,9 @@ static int deadline_process_is_gone(void) {
     return since && now - since >= GONE_NS;
 }
 
-/* Returns whether MPI_Finalize may go on: no inquiry is open, and all other ranks have come to it. Does not wait for a
- * letter that its receiver does not take, nor for the others once the process of one is gone: MPI handles that, or
- * hangs. */
+/* Returns whether MPI_Finalize may go on: no inquiry is open, and all other ranks have come to it, as a barrier tells,
+ * which this starts. Does not wait for a letter that its receiver does not take, nor for the others once the process of
+ * one is gone: MPI handles that, or hangs. */
 static int deadline_can_finalize(void) {
     if (inquiry.phase != IDLE) return 0;
     if (!deadline.talks) return 1;
@@ -574,7 +587,8 @@ static int deadline_can_finalize(void) {
 
 /* The thread */
 
-/* Makes one poll of the watchdog: measures waits, handles letters, and moves the inquiry on. */
+/* Makes one poll of the watchdog: measures waits, handles letters, and moves the inquiry on, which may print a report
+ * and end the job. */
 static void deadline_step(void) {
     deadline_waits_measure();
     process_measure();
@@ -582,8 +596,8 @@ static void deadline_step(void) {
     deadline_inquiry_advance();
 }
 
-/* Ends the job if NCCL reports the failure of a call that had returned: its stream may wait for ever, and results that
- * wait for it would be wrong. */
+/* Ends the job, with a sentence, if NCCL reports the failure of a call that had returned: its stream may wait for ever,
+ * and results that wait for it would be wrong. */
 static void deadline_nccl_check(void) {
     char text[2 * ERROR_BYTES];
     if (plan_nccl_poll() == 0) return;
@@ -601,7 +615,8 @@ static void deadline_output_flush(void) {
     output_flush_request();
 }
 
-/* Runs the watchdog's thread until MPI_Finalize begins. */
+/* Runs the watchdog's thread until MPI_Finalize begins: one poll, with NCCL's errors and a flush of output, after
+ * another. Holds the lock except between them. */
 static void *deadline_thread_run(void *nothing) {
     pthread_mutex_lock(&deadline.lock);
     while (!atomic_load(&deadline.stopped)) {
@@ -615,9 +630,9 @@ static void *deadline_thread_run(void *nothing) {
     return nothing;
 }
 
-/* Does the watchdog's work in place of its thread when MPI_Finalize begins, and returns when all ranks have come to it:
- * ranks that wait still get answers. If the thread does not give the lock back, it hangs in MPI: then this returns at
- * once. */
+/* Stops the watchdog's thread when MPI_Finalize begins, and does its work until deadline_can_finalize, which is when
+ * all ranks have come to MPI_Finalize, or one cannot: ranks that wait still get answers, and a report may still end the
+ * job. Takes the lock; does no such work if the thread does not release it within LOCK_MS, as it hangs in MPI then. */
 static void deadline_finalize(void *nothing) {
     (void)nothing;
     atomic_store(&deadline.ended, 1);
@@ -636,7 +651,7 @@ void mpixla_timeout_ended(void) {
     atomic_store(&deadline.ended, 1);
 }
 
-/* Stops the watchdog's thread. */
+/* Stops the watchdog's thread, and returns when it has left MPI, or after LOCK_MS. */
 void mpixla_timeout_stop(void) {
     if (deadline.ranks == 0) return;
     atomic_store(&deadline.stopped, 1);
@@ -645,7 +660,8 @@ void mpixla_timeout_stop(void) {
     pthread_mutex_unlock(&deadline.lock);
 }
 
-/* Tells rank 0, for the watchdogs of the other ranks, that this rank makes no more calls. */
+/* Tells rank 0, for the watchdogs of the other ranks, that this rank makes no more calls. Gives up if the lock is not
+ * released within LOCK_MS. */
 void mpixla_timeout_left(void) {
     mpixla_timeout_ended();
     if (deadline.ranks == 0 || !system_lock(&deadline.lock, LOCK_MS)) return;
@@ -653,7 +669,8 @@ void mpixla_timeout_left(void) {
     pthread_mutex_unlock(&deadline.lock);
 }
 
-/* Copies the list of processes, and allocates the arrays by rank. Returns whether there was memory. */
+/* Copies the list of processes, with the start times of those on this host, and allocates the arrays by rank. Returns
+ * whether there was memory. */
 static int deadline_processes_copy(const mpixla_process *processes, int64_t count) {
     char where[256];
     deadline.processes = calloc((size_t)count, sizeof *deadline.processes);
@@ -676,7 +693,8 @@ static int deadline_processes_copy(const mpixla_process *processes, int64_t coun
 }
 
 /* Starts the watchdog with a time limit, or, if that is 0, a time for warnings, in seconds. `processes` has one entry
- * for each of the `count` ranks (copied); `comm` is for its letters. Returns 0 or REFUSED. */
+ * for each of the `count` ranks (copied); `comm` is for its letters. From then on MPI_Finalize waits for all ranks, and
+ * with a limit calls through NCCL are synchronous. Returns 0 or REFUSED. */
 int mpixla_timeout_set(double limit, double warn_after, mpixla_handle comm, const mpixla_process *processes,
                        int64_t count) {
     if (!mpi_get()) return error_set("mpixla_start has not been called");

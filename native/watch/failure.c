@@ -36,7 +36,8 @@ static void failure_sentence_print(const char *sentence) {
 
 /* The caller of the following static functions holds the lock. */
 
-/* Adds a failure to the list, unless one with the same sentence is in it. The caller holds the lock. */
+/* Adds a failure to the list, and sets FEATURE_UNPRINTED, unless one with the same sentence is in it; only counts it if
+ * the list is full or there is no memory. The caller holds the lock. */
 static void failure_list_add(const char *sentence, comm_entry *lost) {
     const uint64_t hash = hash_text(sentence);
     failure **end = &unseen;
@@ -56,8 +57,8 @@ static void failure_list_add(const char *sentence, comm_entry *lost) {
     feature_set(FEATURE_UNPRINTED, 1);
 }
 
-/* Removes the failures of a communicator that has lost a process, or, for NULL, those whose sentence is in the text.
- * The caller holds the lock. */
+/* Removes the failures of a communicator that has lost a process, or, for NULL, those whose sentence is in the text;
+ * sets or clears FEATURE_UNPRINTED for the others. The caller holds the lock. */
 static void failure_remove(const comm_entry *lost, const char *text) {
     int unprinted = 0;
     for (failure **at = &unseen; *at;) {
@@ -74,15 +75,15 @@ static void failure_remove(const comm_entry *lost, const char *text) {
     feature_set(FEATURE_UNPRINTED, unprinted > 0);
 }
 
-/* Marks the death of a communicator's process as seen by the program: all later calls on it fail for that reason. The
- * caller holds the lock. */
+/* Marks the death of a communicator's process as seen by the program, and removes the failures for that reason: all
+ * later calls on it fail for it as well. The caller holds the lock. */
 static void failure_loss_mark_seen(comm_entry *lost) {
     comm_attach(lost, COMM_SLOT_LOSS, lost);
     failure_remove(lost, "");
 }
 
-/* Prints the failures; without `again`, only those that have not been printed. Returns the number of all. The caller
- * holds the lock. */
+/* Prints the failures; without `again`, only those that have not been printed. Clears FEATURE_UNPRINTED. Returns the
+ * number of all, also of those of which no sentence was kept. The caller holds the lock. */
 static int64_t failure_print_all(int again) {
     int64_t count = dropped_count;
     for (failure *f = unseen; f; f = f->next, count++) {
@@ -113,7 +114,8 @@ void failure_unseen_print(void) {
     pthread_mutex_unlock(&lock);
 }
 
-/* Removes the failures whose sentences are in the text of an exception that the front end has seen. */
+/* Removes the failures whose sentences are in the text of an exception that the front end has seen; if a process of a
+ * communicator has died, all failures for that reason. */
 void mpixla_failures_seen(const char *text) {
     if (features_get() & FEATURE_FORKED) return; /* its parent's failures are no concern of its own */
     pthread_mutex_lock(&lock);
@@ -126,7 +128,8 @@ void mpixla_failures_seen(const char *text) {
     pthread_mutex_unlock(&lock);
 }
 
-/* Prints all failures that were not seen, at the end of the process. Returns their number. */
+/* Prints all failures that were not seen, also those that were printed before, at the end of the process. Returns their
+ * number. */
 int64_t mpixla_failures_end(void) {
     pthread_mutex_lock(&lock);
     int64_t count = failure_print_all(1);

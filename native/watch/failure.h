@@ -12,9 +12,10 @@
 
 #include "mpi/comm.h"
 
-/* Adds the failure of a call, by its sentence, to those that the program has not seen. `lost` is NULL, or the
- * communicator a process of which has died: all later calls on that communicator fail for the same reason, so once the
- * program has seen one of these failures, all others of that communicator count as seen, later ones too. */
+/* Adds the failure of a call, by its sentence, to those that the program has not seen; not on a thread where XLA raises
+ * it at once. `lost` is NULL, or the communicator a process of which has died: all later calls on that communicator
+ * fail for the same reason, so once the program has seen one of these failures, all others of that communicator count
+ * as seen, later ones too. */
 void failure_add(const char *sentence, comm_entry *lost);
 
 /* Prints the failures that are unseen and not printed yet. While there are such, FEATURE_UNPRINTED is on

@@ -80,7 +80,8 @@ typedef struct flight_moment {
     int pauses;       /* odd: it waits for something that is no other rank (pause.h) */
 } flight_moment;
 
-/* Returns whether a thread is in a call at this moment, and its counters. */
+/* Returns the state of a thread at this moment: whether it is in a call, whether it is one of the front end's, and its
+ * counts of calls and of pauses. */
 flight_moment flight_moment_read(int64_t thread);
 
 /* Returns the measurements of a thread, for deadline.c alone. */
@@ -94,11 +95,11 @@ typedef struct flight_view {
     call_facts started; /* which this call has started */
 } flight_view;
 
-/* Copies the call that a thread is in. Returns 0 if it is in none. */
+/* Copies the call that a thread is in to `*view`; it cannot end meanwhile. Returns 0 if the thread is in none. */
 int flight_view_read(int64_t thread, flight_view *view);
 
-/* Copies the last calls of a thread, the newest first. Returns how many, 0 for any number that is no thread's. A call
- * that is overwritten meanwhile is left out. */
+/* Copies the last calls of a thread to `records`, the newest first. Returns their number; 0 for any number that is no
+ * thread's. A call that is overwritten meanwhile is left out. */
 int flight_records_read(int64_t thread, flight_record records[FLIGHT_KEPT]);
 
 /* Describes a call that flight_view_read has copied, as facts_describe does, with details. */

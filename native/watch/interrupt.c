@@ -43,7 +43,7 @@ typedef struct seen_call {
     int64_t thread, entered;
 } seen_call;
 
-/* Finds the calls that are under way, at most MOST_CALLS. Returns how many. */
+/* Sets `seen` to the calls that are under way, at most MOST_CALLS. Returns their number. */
 static int interrupt_calls_find(seen_call seen[MOST_CALLS]) {
     int calls = 0;
     flight_view view;
@@ -52,7 +52,7 @@ static int interrupt_calls_find(seen_call seen[MOST_CALLS]) {
     return calls;
 }
 
-/* Returns whether one of the calls has not ended, and describes that call. */
+/* Returns whether one of the calls has not ended, and writes the description of the first such call to `text`. */
 static int interrupt_calls_still_run(const seen_call *seen, int calls, char text[CALL_BYTES]) {
     flight_view view;
     for (int i = 0; i < calls; i++) {
@@ -63,7 +63,7 @@ static int interrupt_calls_still_run(const seen_call *seen, int calls, char text
     return 0;
 }
 
-/* Prints the call that cannot be interrupted, and when it ends the process or the job. */
+/* Prints the call that cannot be interrupted, and after which time the process or the job ends. */
 static void interrupt_call_print(const char *call) {
     char text[SENTENCE_BYTES];
     snprintf(
@@ -74,7 +74,8 @@ static void interrupt_call_print(const char *call) {
     output_write(text);
 }
 
-/* Waits until the calls have ended; ends the job after END_AFTER_MS. */
+/* Waits until the calls have ended; prints one that still runs after PRINT_AFTER_MS, and ends the job, or this process,
+ * after END_AFTER_MS. */
 static void interrupt_calls_await(const seen_call *seen, int calls) {
     char text[CALL_BYTES];
     for (int waited = 0; interrupt_calls_still_run(seen, calls, text); waited += POLL_MS) {
@@ -84,7 +85,8 @@ static void interrupt_calls_await(const seen_call *seen, int calls) {
     }
 }
 
-/* Runs the thread that waits for signals, and then for the calls that are under way. */
+/* Runs the thread that waits for signals, and then for the calls that are under way; never returns, and may end the
+ * job. */
 static void *interrupt_thread_run(void *nothing) {
     for (;;) {
         seen_call seen[MOST_CALLS];
@@ -95,8 +97,8 @@ static void *interrupt_thread_run(void *nothing) {
     return nothing;
 }
 
-/* Starts the thread that ends the process, or with `job` the job, if a call has not ended five seconds after SIGINT.
- * Returns 0 or REFUSED. */
+/* Starts the thread that ends the process, or with `job` the job, if a call has not ended five seconds after SIGINT,
+ * and sets the signal's handler. Does nothing if the signal is ignored or has no handler. Returns 0 or REFUSED. */
 int mpixla_interrupt_watch(int job) {
     struct sigaction now;
     if (!mpi_get()) return error_set("mpixla_start has not been called");

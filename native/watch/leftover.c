@@ -28,7 +28,8 @@ static int leftover_probe(mpixla_handle comm, void *status) {
     return mpi->iprobe((int)mpi->facts.any_source, (int)mpi->facts.any_tag, comm, &there, status) == 0 && there;
 }
 
-/* Receives a message on a communicator, and drops its data. Returns 0 if there is none, or it cannot be received. */
+/* Receives the next message on a communicator, drops its data, and sets `*taken` to its source, tag and size. Returns 0
+ * if there is none, or it cannot be received. */
 static int leftover_receive(mpixla_handle comm, message_kind *taken) {
     _Alignas(16) char status[MPI_STATUS_BYTES];
     const mpi_library *mpi = mpi_get();
@@ -52,7 +53,8 @@ static message_kind *leftover_kind_find(message_kind *kinds, int found, const me
     return NULL;
 }
 
-/* Receives all messages that have arrived on a communicator, and prints a line for each kind. */
+/* Receives and drops all messages that have arrived on a communicator, and prints a line for each kind, of KINDS_SHOWN
+ * kinds at most. */
 static void leftover_comm_drain(mpixla_handle comm, const char *name, int rank) {
     message_kind kinds[KINDS_SHOWN], taken;
     int found = 0, others = 0;
@@ -75,7 +77,7 @@ static void leftover_comm_drain(mpixla_handle comm, const char *name, int rank) 
     if (others > 0) output_print("mpixla: and %d more like these.\n", others);
 }
 
-/* Receives and prints the messages of all communicators, when MPI_Finalize begins. */
+/* Receives and drops the messages that have arrived on all communicators, and prints them, when MPI_Finalize begins. */
 static void leftover_drain(void *nothing) {
     const mpi_library *mpi = mpi_get();
     const mpixla_handle world = mpi->facts.comm_world;

@@ -21,7 +21,7 @@ static void log_print(const char *line, int length) {
     output_print("%.*s\n", length, line);
 }
 
-/* Prints the line of a call that begins, with a new id. */
+/* Prints the line of a call that begins, and sets the call's id and begin in `l`. */
 void log_start(log_call *l, const call_facts *f, const call_facts *started) {
     char line[LINE_BYTES], description[LINE_BYTES];
     /* An odd factor visits all 16-bit numbers and keeps neighbours apart. */

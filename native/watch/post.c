@@ -56,8 +56,8 @@ void post_send(int to, post_kind kind, int64_t number, const void *data, size_t 
     (void)outbox_send(&sending, m, to, TAG, channel);
 }
 
-/* Returns whether a message has arrived, and sets its status. Once a rank has failed, MPI may refuse to probe for a
- * message of any source; it still finds those of single ranks. */
+/* Returns whether a message has arrived, and sets its status; 0 as well if MPI fails. Once a rank has failed, MPI may
+ * refuse to probe for a message of any source; it still finds those of single ranks. */
 static int post_message_probe(void *status) {
     const mpi_library *mpi = mpi_get();
     int there = 0;
@@ -67,7 +67,8 @@ static int post_message_probe(void *status) {
     return 0;
 }
 
-/* Starts to receive the next message that has arrived. Returns it, or NULL if there is none. */
+/* Starts to receive the next message that has arrived. Returns it, which the caller frees; NULL if there is none, there
+ * is no memory, or MPI fails. */
 static incoming *post_receive_start(void) {
     _Alignas(16) char status[MPI_STATUS_BYTES];
     const mpi_library *mpi = mpi_get();
@@ -91,8 +92,8 @@ static void post_receives_start(void) {
     for (int i = 0; i < MOST_BEGUN && (*end = post_receive_start()) != NULL; i++) end = &(*end)->next;
 }
 
-/* Removes and returns the first message that is complete, as are all earlier ones of its sender; NULL if there is none.
- */
+/* Removes and returns the first message that is complete, as are all earlier ones of its sender, for the caller to
+ * free; NULL if there is none. */
 static incoming *post_complete_remove(void) {
     for (incoming **at = &receives; *at; at = &(*at)->next) {
         incoming *p = *at, *earlier = receives;

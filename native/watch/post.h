@@ -35,7 +35,8 @@ void post_channel_set(mpixla_handle comm, int ranks);
 /* Sends a letter with a copy of the data. Without memory, or if MPI fails, the letter is lost. */
 void post_send(int to, post_kind kind, int64_t number, const void *data, size_t bytes);
 
-/* Receives the next letter that has arrived. Returns whether there was one. The caller frees its `memory`. */
+/* Sets `*letter` to the next letter that has arrived. Returns whether there was one; the caller frees its `memory`.
+ * Also starts to receive all that have arrived, and frees those that were sent. */
 int post_receive(post_letter *letter);
 
 /* Returns whether MPI still sends some letters. */

@@ -49,7 +49,7 @@ static int report_message_is_matched(const state *other, const state_call *c, co
 }
 
 /* Sets `lacks` to MISSING for the ranks that a message of a call of `rank` waits for: its peer, or, if it may come from
- * any rank, all ranks that could send it. Returns how many. */
+ * any rank, all ranks that could send it. Returns their number; 0 if the other end has come. */
 static int64_t report_message_find_missing(const report_ranks *ranks, int64_t rank, const state_call *c,
                                            const state_peer *p, int *lacks) {
     const int is_from_any = p->rank == MPIXLA_ANY_SOURCE;
@@ -222,7 +222,7 @@ static const state_call *report_only_call_find(const report_ranks *ranks, int64_
 }
 
 /* Returns the first rank that certainly has not come to call `c`: one whose process is gone, or else one that is not in
- * the call. Returns -1 if there is none. */
+ * the call; -1 if there is none. The arrivals must be in ranks->room. */
 static int64_t report_absent_rank_find(const report_ranks *ranks, const state_call *c) {
     int64_t found = -1;
     for (int64_t i = 0; i < ranks->n; i++) {
@@ -344,7 +344,7 @@ static void report_write_lines(const writer *w, const char *text, const char *be
     }
 }
 
-/* Returns the text without its first `line` lines. */
+/* Returns the address in the text behind its first `line` lines. */
 static const char *report_lines_skip(const char *text, int64_t line) {
     for (; line > 0 && *text; line--) {
         text += strcspn(text, "\n");
@@ -390,7 +390,7 @@ static int report_absences_equal(const state *a, const state *b) {
     return a->ended || (strcmp(a->python, b->python) == 0 && (a->percent >= 20) == (b->percent >= 20));
 }
 
-/* Writes the ranks that the report has found missing, in groups, each with the reason. */
+/* Writes the ranks that the report has found missing, in ABSENCES_SHOWN groups at most, each with the reason. */
 static void report_write_missing(writer *w) {
     const state *all = w->ranks->all;
     int64_t n = w->n, left = report_ranks_count(w, w->missing), groups = 0;
@@ -464,7 +464,7 @@ static void report_write_shared_comms(const writer *w) {
 
 /* Checks */
 
-/* Writes the advice to run with --check, if calls before this one were not compared. */
+/* Writes the advice to run with --check, if the call is collective and calls before it were not compared. */
 static void report_write_check_advice(const writer *w) {
     const state_call *c = w->waits;
     const check_mode mode = check_mode_get();
@@ -483,9 +483,9 @@ static void report_write_check_advice(const writer *w) {
 
 /* Cycles */
 
-/* Finds a cycle of ranks that wait for each other, and sets w->path, begin and end. Goes from the reporting rank to one
- * that it waits for, and so on, but to none that is missing, and by no call whose peers are uncertain. If all ranks on
- * the path wait, one comes twice, where the cycle closes. */
+/* Finds a cycle of ranks that wait for each other, and sets w->path, begin and end; leaves end at 0 if there is none.
+ * Goes from the reporting rank to one that it waits for, and so on, but to none that is missing, and by no call whose
+ * peers are uncertain. If all ranks on the path wait, one comes twice, where the cycle closes. */
 static void report_cycle_find(writer *w) {
     const int64_t n = w->n;
     int64_t rank = w->rank;
@@ -617,7 +617,7 @@ static void report_ranks_group(writer *w) {
     }
 }
 
-/* Chooses a rank to be shown, unless RANKS_SHOWN are. */
+/* Marks a rank, or the one that stands for it (w->alike), to be shown, unless RANKS_SHOWN are marked. */
 static void report_rank_choose(writer *w, int64_t rank) {
     bool *chosen = &w->done[w->alike[rank]];
     if (*chosen || w->chosen == RANKS_SHOWN) return;

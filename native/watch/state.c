@@ -23,7 +23,8 @@ enum {
 
 /* The last calls of a thread */
 
-/* Describes a past call. Of a wait only the line is known: it was recorded before its request was. */
+/* Writes the description of a past call to `text`, with details as facts_describe; of a wait only its MPI function and
+ * its source line, as its request was not known yet when it was recorded. */
 static void state_past_describe(const call_facts *f, char *text, size_t bytes) {
     if (f->row->request == MPIXLA_WAITS)
         snprintf(text, bytes, "%s%s%s", f->row->mpi_name, *site_text(f->site) ? ", at " : "", site_text(f->site));
@@ -31,8 +32,8 @@ static void state_past_describe(const call_facts *f, char *text, size_t bytes) {
         (void)facts_describe(f, NULL, 1, text, bytes);
 }
 
-/* Appends a line for `calls` records that are alike, of which `newest` is the first. Returns the bytes that are used.
- */
+/* Appends a line for `calls` records that are alike, of which `newest` is the first: how long ago the newest and the
+ * oldest began, and the description. Returns the new length. */
 static size_t state_past_add_line(char *text, size_t used, const flight_record *newest, int64_t calls, int64_t now) {
     const call_facts *f = &newest->facts, *oldest = &newest[calls - 1].facts;
     char description[TEXT_BYTES];
@@ -61,8 +62,9 @@ static int state_past_are_alike(const call_facts *newer, const call_facts *older
     return strcmp(a, b) == 0;
 }
 
-/* Writes the last calls of a thread: a text, the newest first, and the list of those that were collective. A call that
- * has not ended has a line of its own. */
+/* Writes the last calls of a thread (-1: of none): a text, the newest first, with one line for calls that are alike and
+ * follow each other; whether the newest has not ended (`in_call`), which then has a line of its own; and the list of
+ * the collective ones, with communicator, number, operation and line of the text. */
 static void state_past_write(wire_writer *w, int64_t thread, int in_call) {
     flight_record records[FLIGHT_KEPT];
     int64_t past[FLIGHT_KEPT * PAST_WORDS], n = 0, now = flight_now(), line = 0;
@@ -101,7 +103,7 @@ static int64_t state_newest_thread_find(int64_t threads) {
 
 /* The calls that threads are in */
 
-/* Appends the other end of a message; returns the new length. */
+/* Appends the other end of a message to `list`, which has `n` numbers; returns the new number. */
 static int64_t state_peer_add(int64_t *list, int64_t n, int64_t rank, int64_t tag, int receives) {
     list[n++] = rank;
     list[n++] = tag;
@@ -109,7 +111,8 @@ static int64_t state_peer_add(int64_t *list, int64_t n, int64_t rank, int64_t ta
     return n;
 }
 
-/* Writes the other ends of the call's messages. */
+/* Writes the other ends of the call's messages: rank in MPI_COMM_WORLD, tag and direction of each; MPIXLA_PROC_NULL is
+ * left out. */
 static void state_messages_write(wire_writer *w, const call_facts *f) {
     int64_t list[2 * PEER_WORDS], n = 0;
     int any = f->source == MPIXLA_ANY_SOURCE;
@@ -121,7 +124,8 @@ static void state_messages_write(wire_writer *w, const call_facts *f) {
     wire_write_list(w, list, n);
 }
 
-/* Appends another rank to the ranks that a call needs, once; returns the new length. */
+/* Appends another rank to the ranks that a call needs (`list`, of `n`), once and MOST_PEERS at most; not this rank.
+ * Returns the new number. */
 static int64_t state_needed_add(int64_t *list, int64_t n, const comm_entry *c, int64_t rank) {
     if (rank < 0 || rank >= c->size || rank == c->rank || n >= MOST_PEERS) return n;
     int64_t needed = comm_world_rank(c, rank);
@@ -180,7 +184,7 @@ static void state_call_write(wire_writer *w, const flight_view *view, int64_t th
     state_messages_write(w, f);
 }
 
-/* Writes the calls that have waited longest, the longest first: at most STATE_CALLS. -1 ends the list. */
+/* Writes the calls that have waited longest, of STATE_CALLS threads at most, the longest first; -1 ends the list. */
 static void state_calls_write(wire_writer *w, int64_t threads) {
     int64_t chosen[STATE_CALLS], n = 0;
     for (int64_t i = 0; i < threads; i++) {

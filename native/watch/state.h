@@ -101,8 +101,8 @@ typedef struct state_facts {
  * measures how long calls wait (flight_clock). */
 void state_write(wire_writer *w, const state_facts *facts);
 
-/* Reads a state that state_write has written; its texts and lists stay in the reader's memory. Returns whether the
- * bytes are a valid state. */
+/* Sets `*s` to a state that state_write has written; its texts and lists stay in the reader's memory. Returns whether
+ * the bytes are a valid state. */
 int state_read(state *s, wire_reader *r);
 
 #endif

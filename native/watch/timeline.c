@@ -105,8 +105,8 @@ static void timeline_records_close(timeline *t) {
     if (used < CLOSED) t->last = used < t->room ? used : t->room;
 }
 
-/* Ends the trace of this process for the reason that is given (printf's format), in the file and on standard error. The
- * caller holds the lock. */
+/* Ends the trace of this process for the reason that is given (printf's format), which goes into the file's header and
+ * to standard error; does nothing if it has ended. The caller holds the lock. */
 __attribute__((format(printf, 2, 3))) static void timeline_stop(timeline *t, const char *format, ...) {
     va_list arguments;
     if (*t->header->stopped) return;
@@ -167,7 +167,8 @@ static void timeline_memory_free(timeline *t) {
     t->freed = end;
 }
 
-/* Writes new and changed records to the file; ends the trace if that fails. The caller holds the lock. */
+/* Writes new and changed records to the file, and frees their memory; ends the trace, which is printed, if that fails
+ * or another process has made the file shorter. The caller holds the lock. */
 static void timeline_file_update(timeline *t) {
     struct stat found;
     if (t->file < 0 || t->is_broken) return;
@@ -193,7 +194,8 @@ void timelines_flush(void) {
     }
 }
 
-/* Updates the file of a timeline that has no thread yet, every PERIOD_NS, until the file is closed. */
+/* Updates the file of a timeline that has no thread yet, every PERIOD_NS, until the file is closed. Takes the lock for
+ * each update. */
 static void *timeline_thread_run(void *nothing) {
     timeline *t = atomic_load(&newest);
     while (atomic_exchange(&t->is_kept, 1)) t = t->earlier;
@@ -206,7 +208,7 @@ static void *timeline_thread_run(void *nothing) {
     return nothing;
 }
 
-/* Ends the trace, as the file has reached its limit. */
+/* Ends the trace, as the file has reached its limit, and prints so. Takes the lock. */
 static void timeline_stop_at_limit(timeline *t) {
     pthread_mutex_lock(&t->lock);
     if (t->file >= 0)
@@ -248,7 +250,8 @@ static uint16_t timeline_key_find(timeline *t, const void *key, const void **the
     }
 }
 
-/* Ends the trace, as a record needs the number of its communicator or line, and there are no more numbers. */
+/* Ends the trace, as a record needs the number of its communicator or line, and there are no more numbers; prints so.
+ * Takes the lock. */
 static void timeline_stop_at_numbers(timeline *t) {
     pthread_mutex_lock(&t->lock);
     if (t->file >= 0) {
@@ -284,8 +287,8 @@ void timeline_file_rename(timeline *t) {
     pthread_mutex_unlock(&t->lock);
 }
 
-/* Closes and frees a timeline that could not be opened, and sets the error "the trace cannot be `label`", with the
- * reason in errno. Returns NULL. */
+/* Closes and removes the file of a timeline that could not be opened, frees the timeline, and sets the error "the trace
+ * cannot be `label`", with the reason in errno. Returns NULL. */
 static timeline *timeline_open_fail(timeline *t, const char *label) {
     int why = errno;
     if (t->file >= 0) {

@@ -116,13 +116,15 @@ _Static_assert(sizeof(timeline_record) == TIMELINE_RECORD_BYTES, "files have thi
 /* One file. Several threads may use it at once, and after it was closed. */
 typedef struct timeline timeline;
 
-/* Makes a file of records, of at most `limit` bytes, with this header; NULL with error_set on failure. Until
- * timeline_file_rename the file is hidden, as `path` with the job's name and ".new" behind, so that a process without
- * calls does not replace an earlier file. The timeline is never freed, as late calls may write to it. */
+/* Makes a file of records, of at most `limit` bytes, with this header, and starts the thread that writes it; NULL with
+ * error_set on failure. Until timeline_file_rename the file is hidden, as `path` with the job's name and ".new" behind,
+ * so that a process without calls does not replace an earlier file. The timeline is never freed, as late calls may
+ * write to it. */
 timeline *timeline_open(const char *path, size_t limit, const timeline_header *header);
 
-/* Returns memory for a record, all zeros; NULL without room. The caller fills and publishes the record, and may still
- * write to it until it is final: a call does so at its end. It reaches the file some time later. */
+/* Returns memory for a record, all zeros; NULL once the file has reached its limit or is closed: at the limit the trace
+ * ends, which is printed. The caller fills and publishes the record, and may still write to it until it is final: a
+ * call does so at its end. It reaches the file some time later. */
 timeline_record *timeline_add(timeline *t);
 static inline void timeline_publish(timeline_record *r, uint32_t kind) {
     atomic_store_explicit(&r->kind, kind, memory_order_release);
@@ -132,16 +134,18 @@ static inline void timeline_publish(timeline_record *r, uint32_t kind) {
 typedef void timeline_definition(timeline *t, uint32_t number, const void *key);
 
 /* Returns the number that records use for the object at `key`, which must never move or change; 0 without numbers: the
- * file ends. At the first use `define` adds the records that describe the object. */
+ * trace ends, which is printed. At the first use `define` adds the records that describe the object; that takes a lock.
+ */
 uint16_t timeline_number_of(timeline *t, const void *key, timeline_definition *define);
 
-/* Adds a text or a list of so many bytes to the file, in as many records as it takes. */
+/* Adds a text or a list of so many bytes to the file, in as many records as it takes; what the file has no room for is
+ * left out. */
 void timeline_add_parts(timeline *t, uint32_t kind, uint32_t number, const void *bytes, size_t size);
 
-/* Writes the new records of all timelines to their files, at once. */
+/* Writes the new records of all timelines to their files, and returns when that is done. Takes their locks. */
 void timelines_flush(void);
 
-/* Gives the file its own name, if it is still hidden. */
+/* Gives the file its own name, if it is still hidden; prints a line if that fails. Takes the lock the first time. */
 void timeline_file_rename(timeline *t);
 
 /* Writes all records and closes the file, or removes it if it is hidden; takes no more records. Returns 0, or REFUSED

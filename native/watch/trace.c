@@ -57,7 +57,8 @@ static void trace_members_define(timeline *t, uint32_t number, const comm_entry 
     timeline_add_parts(t, TIMELINE_MEMBERS, number, parts, (size_t)used * sizeof parts[0]);
 }
 
-/* Adds the neighbours of a communicator on one side to the timeline, at most MOST_NUMBERS. */
+/* Adds the neighbours of a communicator on one side to the timeline, in MPI_COMM_WORLD, at most MOST_NUMBERS;
+ * MPIXLA_PROC_NULL is left out. */
 static void trace_neighbours_define(timeline *t, uint32_t number, uint32_t kind, const comm_entry *c,
                                     const topology_slots *s) {
     int32_t ranks[MOST_NUMBERS] = {0};
@@ -156,7 +157,8 @@ static uint8_t trace_wait_pattern(const call_facts *f, int is_compared) {
     return is_compared ? TIMELINE_EACH_FOR_ALL : meetings[f->row->pattern];
 }
 
-/* Adds the record of a call that begins to the timeline. `request` is the call's, or NULL. */
+/* Adds the record of a call that begins to the timeline, and sets c->entry to it; leaves that NULL if the timeline
+ * takes no more. `request` is the call's, or NULL. */
 static void trace_call_add(trace_call *c, const call_facts *f, const trace_request *request) {
     timeline *t = c->file;
     if (!thread_number) thread_number = atomic_fetch_add(&thread_count, 1) + 1;
@@ -219,7 +221,8 @@ void trace_end(const trace_call *c, const char *transport, int failed) {
 
 /* Files */
 
-/* Begins the timeline of this process, in a file of the facts' directory. Returns 0 or REFUSED. */
+/* Begins the timeline of this process, in a file of the facts' directory, and sets FEATURE_TRACE. Returns 0; REFUSED if
+ * it is traced already, or the file cannot be made. */
 int mpixla_trace_start(const mpixla_trace_facts *facts) {
     char path[PATH_BYTES];
     if (!mpi_get()) return error_set("mpixla_start has not been called");
@@ -247,7 +250,8 @@ int mpixla_trace_start(const mpixla_trace_facts *facts) {
     return 0;
 }
 
-/* Records a measurement of this process's clock against that of rank 0. Returns 0 or REFUSED. */
+/* Records a measurement in the timeline: at time `when` of this process's clock rank 0's was `ahead` of it, by a
+ * message with this round trip, all in nanoseconds. Returns 0; REFUSED without a timeline, or if it takes no more. */
 int mpixla_trace_clock(int64_t when, int64_t ahead, int64_t round_trip) {
     timeline *t = atomic_load(&current_timeline);
     timeline_record *r = t ? timeline_add(t) : NULL;

@@ -19,8 +19,9 @@ typedef struct trace_call {
     int is_compared;
 } trace_call;
 
-/* Begins to record a call, before anything that may wait; called while FEATURE_TRACE is on (base/feature.h).
- * `on_a_gpu`: its arrays are in a GPU's memory. `is_compared`: the ranks compare it first (check/check.h). */
+/* Begins to record a call, before anything that may wait, in `c`; called while FEATURE_TRACE is on (base/feature.h).
+ * `on_a_gpu`: its arrays are in a GPU's memory. `is_compared`: the ranks compare it first (check/check.h). A call that
+ * starts a request or waits for one gets its record by trace_request_set. */
 void trace_start(trace_call *c, const call_facts *f, int on_a_gpu, int is_compared);
 
 /* The request of a call that starts one, or waits for it. */

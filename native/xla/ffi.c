@@ -5,10 +5,11 @@
 
 #include "base/error.h"
 
-/* Answers XLA's question for the version, without COMMAND_BUFFER_COMPATIBLE: XLA would make the handler a part of a
- * CUDA graph, and call it when that is recorded, not in each run, so without checks, errors and choice of a route.
- * Besides, CUDA forbids waiting for the stream in a capture, as the way through the host's memory does; and NCCL wants
- * a call captured on all ranks or on none, where XLA decides for each program by itself. */
+/* Returns whether the call is XLA's question for the handler's version, which it answers, or is for another stage. The
+ * answer lacks COMMAND_BUFFER_COMPATIBLE: XLA would make the handler a part of a CUDA graph, and call it when that is
+ * recorded, not in each run, so without checks, errors and choice of a route. Besides, CUDA forbids waiting for the
+ * stream in a capture, as the way through the host's memory does; and NCCL wants a call captured on all ranks or on
+ * none, where XLA decides for each program by itself. */
 int ffi_query_answer(const ffi_call_frame *call, int stage) {
     for (const ffi_extension *e = call->extension_start; e; e = e->next) {
         if (e->type != FFI_EXTENSION_METADATA) continue;
@@ -32,7 +33,8 @@ static int ffi_error_free(const ffi_call_frame *call, ffi_error *error) {
     return REFUSED;
 }
 
-/* Registers the type of the library's states with XLA, once in a process, with their deleter. Returns 0 or REFUSED. */
+/* Registers the type of the library's states with XLA, once in a process, with their deleter. Returns 0 or REFUSED.
+ * Takes a lock. */
 static int ffi_state_type_register(const ffi_call_frame *call, void (*deleter)(void *state)) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static ffi_type_info info = {.struct_size = sizeof info}; /* XLA may keep the address */

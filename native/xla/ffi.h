@@ -26,7 +26,7 @@ ffi_error *ffi_error_from_sentence(const ffi_call_frame *call);
 /* Returns whether this jaxlib has futures, so that XLA can go on before a call has ended. */
 int ffi_has_futures(const ffi_call_frame *call);
 
-/* Makes the future that XLA waits for while the call is under way. Returns NULL, or XLA's error. */
+/* Sets `*future` to a new future, which XLA waits for while the call is under way. Returns NULL, or XLA's error. */
 ffi_error *ffi_future_make(const ffi_call_frame *call, ffi_future **future);
 
 /* Tells XLA that the call has ended, with this error if it is not NULL. The future and the error are XLA's then. XLA
