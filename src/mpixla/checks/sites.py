@@ -159,6 +159,7 @@ def number_of(name: bytes) -> int:
 
 @functools.lru_cache(_LIMIT)
 def _number(line: _Line, note: str, caller: _Line | None = None) -> int:
+    """Return the number of a line of the user's source, and tell the C library the line's text."""
     name = f"{line.name}:{note}" + (f":{caller.name}" if caller else "")
     number = number_of(name.encode(errors="surrogateescape"))
     # Only lines distinguish functions of one name with the same code, or of files with the same name.
@@ -190,6 +191,7 @@ def _lines_of(traceback: Any) -> Iterator[_Line]:
 
 
 def _line_of_caller() -> _Line | None:
+    """Return the innermost line of the user's source on this thread's stack; None without one."""
     frame: Any = sys._getframe(1)
     while frame is not None and not _is_users_file(frame.f_code.co_filename):
         frame = frame.f_back

@@ -85,6 +85,7 @@ class _Program:
         self, name: str, function: Callable[..., Any], owners: Sequence[Comm | Reduction], most: Sequence[int] = ()
     ) -> None:
         def call(*operands: Any) -> Any:
+            """Return the function's result, sealed, while JAX traces this program; else refuse the search for a NaN."""
             if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
                 with jax.disable_jit(False):
                     return self.program(*operands)
@@ -240,6 +241,7 @@ def _program_of(function: Callable[..., Any], given: dict[str, Any], names: Sequ
         most.append(MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) if is_tag else comm_of(others.get("comm")).size - 1)  # type: ignore[arg-type]
 
     def fun(*operands: Any) -> Any:
+        """Return the operation's result for its arrays and, behind them, its ranks and tags."""
         arrays, numbers = (operands[:-1], operands[-1]) if names else (operands, ())
         try:
             return function(*arrays, **others, **{name: numbers[i] for i, name in enumerate(names)})
@@ -304,6 +306,7 @@ def eager(arrays: int, finish: Finish | None = None) -> Callable[[F], F]:
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
+            """Make a call by its program, or as it is where it has none; explain what it raises."""
             try:  # which costs nothing
                 refuse_in_fork()
                 result = call_program(args, kwargs)

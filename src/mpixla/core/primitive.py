@@ -74,6 +74,7 @@ def compose(name: str, shapes: ShapeRule, fun: Callable[..., Sequence[Any]], **r
 
 
 def _define(name: str, shapes: ShapeRule, lower: Callable[..., Any], rules: Rules) -> Primitive:
+    """Return a new primitive with these rules for shapes, lowering, derivatives and batches."""
     primitive = Primitive(name)
     primitive.replicates = lambda params: params.get("cotangent") == REPLICATED
 
@@ -117,6 +118,7 @@ def _lower(row: native.Op, ctx: Any, *operands: Any, on_root: bool | None = None
 
 
 def _lower_side(row: native.Op, ctx: Any, *operands: Any, on_root: bool, **params: Any) -> Sequence[Any]:
+    """Lower a call to the custom call of its row, with the buffers of the root or those of another rank."""
     passed = [0] if _is_here(row.send, on_root) else []
     data = len(operands) - has_values(params)
     if _is_here(row.template, on_root):
@@ -269,6 +271,7 @@ def _device_count(module: Any) -> int:
 
 
 def _has_two_of_a_process(mesh: Any) -> bool:
+    """Return True if two devices of a mesh belong to one process."""
     if not isinstance(mesh, jax.sharding.Mesh):
         return jax.local_device_count() > 1
     processes = [device.process_index for device in mesh.devices.flat]

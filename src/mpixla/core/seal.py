@@ -61,6 +61,7 @@ def _is_for_host(ctx: Any) -> bool:
 
 
 def _lower(ctx: Any, *operands: Any, jaxpr: Any, is_eager: bool) -> Sequence[Any]:
+    """Lower a sealed program: put its equations here, with a chain of tokens of its own, and messages as windows."""
     if state.windows is not None and not is_eager and _is_for_host(ctx):
         jaxpr = state.windows(jaxpr)
     inner = ctx.replace(

@@ -46,6 +46,7 @@ class _Operands(NamedTuple):
 
 
 def _split(operands: Sequence[Any], params: dict[str, Any]) -> _Operands:
+    """Return the operands of a message with windows by kind."""
     begins = sum(i is None for name in _BEGINS for i in params.get(name, ()))
     arrays = len(operands) - begins - has_values(params)
     return _Operands(
@@ -71,6 +72,7 @@ def _join_numbers(params: dict[str, Any], numbers: Any, begins: Sequence[Any]) -
 
 
 def _lower(row: native.Op, ctx: Any, *operands: Any, receives: bool, status_bytes: int, **params: Any) -> Sequence[Any]:
+    """Lower a message with windows to its row's custom call, whose result is the array that it receives into."""
     given, types = _split(operands, params), _split(ctx.avals_in, params)
     passed, avals = [*given.arrays, *given.numbers], [*types.arrays, *types.numbers]
     if given.begins:
@@ -170,6 +172,7 @@ class _Body:
     # Receiving
 
     def _find_target(self, place: int, eqn: Any, template: Any) -> _Target | None:
+        """Return the array into which a call can receive its message in place; None if there is none."""
         graph, received, dropped = self._graph, eqn.outvars[0], []
         at = graph.only_user(received)
         while at is not None and is_view(graph.eqns[at]):
@@ -256,6 +259,7 @@ class _Body:
         return True
 
     def _receive_in_place(self, place: int, call: Any, target: _Target) -> None:
+        """Replace a call, and the equations that put its message into an array, by a call that receives in place."""
         graph, old = self._graph, target.box.array
         for at in target.dropped:
             graph.replace(at, None)
@@ -277,6 +281,7 @@ class _Body:
     # Sending
 
     def _find_source(self, place: int, sent: Any, target: _Target | None) -> _Source | None:
+        """Return the array, and the box of it, that a call can send in place of a slice; None if it has none."""
         box = self._graph.box_of(sent)
         if box is None:
             return None
@@ -345,6 +350,7 @@ class _Windows:
         return self._seen[key][0]
 
     def _rewritten(self, jaxpr: Any, in_memory: tuple[bool, ...], is_free: tuple[bool, ...]) -> Any:
+        """Return a jaxpr whose messages, and those of jaxprs inside it, have windows."""
         inner = getattr(jaxpr, "jaxpr", jaxpr)
         free = {v for v, yes in zip(inner.invars, is_free, strict=True) if yes}
         eqns = self._with_inner_jaxprs(inner, {*inner.invars, *inner.constvars} - free)
@@ -381,6 +387,7 @@ class _Windows:
             return eqn
 
         def change(jaxpr: Any) -> Any:
+            """Return an inner jaxpr with windows, from what is known of its arguments."""
             n = len(getattr(jaxpr, "jaxpr", jaxpr).invars)
             in_memory, is_free = (is_loop,) * n, tuple(ends)
             if eqn.primitive is jax.lax.scan_p:

@@ -241,6 +241,7 @@ class Graph:
         return self._scattered_box(eqn, array, shape)
 
     def _scattered_box(self, eqn: Any, array: Any, shape: tuple[int, ...]) -> Box | None:
+        """Return the box that a scatter writes; None unless it is one window at constant indices, inside the array."""
         _, index, update = eqn.invars
         numbers, at = eqn.params["dimension_numbers"], self._constant(index)
         is_one_window = (

@@ -51,6 +51,7 @@ def if_any(recvtag: Any, then: Any, otherwise: Any) -> Any:
 
 
 def _recv_transpose_impl(ct: Any, *values: Any, comm: Comm, status: Status, **message: Any) -> list[Any]:
+    """Send the result's cotangent to the message's source, and return the template's."""
     known = joined(message, values)
     source, tag = known["source"], known["recvtag"]
     if isinstance(source, jax.Array) or source != native.PROC_NULL:
@@ -149,6 +150,7 @@ def recv(
 
 
 def _send_transpose_rule(*args: Any, **params: Any) -> list[Any]:
+    """Raise TypeError, as send has no reverse mode."""
     raise TypeError(
         "send has no reverse mode, because it has no result whose cotangent could come back. Use sendrecv, or "
         "x = wait(isend(x, dest))."
