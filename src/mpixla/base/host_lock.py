@@ -13,7 +13,7 @@ _held: dict[str, int] = {}  # the locks of this process, and their file descript
 
 
 def acquire(name: str) -> bool:
-    """Take a lock; return False if a running process of this host holds it, True where the system cannot tell."""
+    """Take a lock; return False if it is held, also by this process. Other systems than Linux have none: then True."""
     if sys.platform != "linux":
         return True
     mine = socket.socket(socket.AF_UNIX)

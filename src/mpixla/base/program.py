@@ -104,7 +104,7 @@ def _abort(status: int) -> None:
 
 
 def _mark_early_end() -> None:
-    """Take the lock that marks an end without an import of mpixla: other ranks may wait in that import."""
+    """If this process never imported mpixla, take the lock that tells so to ranks that wait in their import."""
     if os.getpid() == _process and not any(module.partition(".")[0] == "mpixla" for module in sys.modules):
         started = _load("started.py")
         if started.detect_launcher():

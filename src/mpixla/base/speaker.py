@@ -22,7 +22,7 @@ _people = _open_standard_error()
 
 
 def file() -> int:
-    """Return the file descriptor of the standard error that people read."""
+    """Return the descriptor of the standard error that people read; 2 if that stream is closed or has none."""
     with contextlib.suppress(AttributeError, ValueError):  # there is none, or it was closed or detached
         return _people.fileno()  # type: ignore[union-attr]
     return 2

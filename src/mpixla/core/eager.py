@@ -255,7 +255,7 @@ def eager(arrays: int, finish: Finish | None = None) -> Callable[[F], F]:
     """Return a decorator that makes a program of each eager call of an operation whose first arguments are arrays."""
 
     def decorate(function: F) -> F:
-        """Return the operation: it goes to the program of a call, or makes the call as it is where it has none."""
+        """Return the operation: a call runs a kept compiled program, or ``function`` itself if JAX traces it."""
         code: Any = inspect.unwrap(function).__code__  # inspect.signature would take a while
         names = code.co_varnames[arrays : code.co_argcount + code.co_kwonlyargcount]
         places = {name: i for i, name in enumerate(_NUMBERS)} if set(_NUMBERS) & {*names, "more"} else {}
@@ -330,7 +330,11 @@ def _owners(params: dict[str, Any]) -> list[Comm | Reduction]:
 
 
 def call_eagerly(primitive: Primitive, *operands: Any, **params: Any) -> list[Any]:
-    """Run a primitive on arrays and return the list of its results."""
+    """Run a primitive outside of a trace, by a compiled program that is kept; fill its status object.
+
+    Raises:
+        FloatingPointError: in JAX's search for a NaN, which would make the call on one rank alone.
+    """
     status = params.get("status")
     if isinstance(status, Status) and status.object is not None:
         # A status object is no part of the program: its content is one more result.

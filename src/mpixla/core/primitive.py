@@ -41,7 +41,7 @@ VARYING: Final = "varying"
 
 
 def counts_once(comm: Comm) -> bool:
-    """Return True if a result that is the same on all ranks of a communicator, and its cotangent, can count once.
+    """Return True if JAX's types can say that a result is the same on all ranks: always outside of ``jax.shard_map``.
 
     Inside ``jax.shard_map`` over several devices JAX's types must be able to express it: all axes of the mesh are
     tracked, and the communicator is as large as the mesh.

@@ -86,7 +86,10 @@ def computes(jaxpr: Any) -> bool:
 
 
 def seal(jaxpr: Any) -> Any:
-    """Return a program as one equation without the effect; unchanged if it has no result that could be waited for."""
+    """Wrap a program in one ``sealed_p`` equation, which hides the ordered effect.
+
+    A program that computes no result is unchanged: JAX waits for it by the effect.
+    """
     if not computes(jaxpr):
         return jaxpr
     sealed = jax.make_jaxpr(lambda *xs: sealed_p.bind(*xs, jaxpr=jaxpr, is_eager=False)[:-1])(*jaxpr.in_avals)

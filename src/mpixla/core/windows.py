@@ -172,7 +172,7 @@ class _Body:
     # Receiving
 
     def _find_target(self, place: int, eqn: Any, template: Any) -> _Target | None:
-        """Return the array into which a call can receive its message in place; None if there is none."""
+        """Return where a call can receive its message in place, and which equations that moves; None if it cannot."""
         graph, received, dropped = self._graph, eqn.outvars[0], []
         at = graph.only_user(received)
         while at is not None and is_view(graph.eqns[at]):

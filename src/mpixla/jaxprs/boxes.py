@@ -146,7 +146,7 @@ class Graph:
             self._hoisted[i] = before - 1 + (k + 1) / (len(places) + 1)
 
     def replace(self, place: int, eqn: Any) -> None:
-        """Replace an equation, or remove it; users are counted again."""
+        """Put an equation at a place, or None to remove the one there; update users and makers of its variables."""
         old = self.eqns[place]
         if old is not None:
             for atom in old.invars:

@@ -33,7 +33,7 @@ def wish() -> bool:
 
 
 def begin(wishes: Sequence[bool]) -> None:
-    """Pass to the C library the user's transport, whether any rank may use a GPU, and the files of GPU libraries.
+    """Tell the C library the user's transport, whether any rank may use a GPU, and, where one is here, NCCL's file.
 
     Args:
         wishes: for each rank, whether it may use a GPU.

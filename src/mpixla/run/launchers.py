@@ -114,9 +114,9 @@ def _shortest(version: str) -> str:
 
 
 def _folder_beside(file: Path) -> list[Path]:
-    """Return the `bin` of the installation whose `lib` or `lib64` has this library; [] if there is none.
+    """Return the path of the `bin` beside the innermost `lib` or `lib64` of a library, if it exists or not; else [].
 
-    Only the innermost `lib` counts: a `bin` further up may belong to another installation.
+    A `bin` further up may belong to another installation.
     """
     roots = [folder.parent for folder in file.parents if folder.name in ("lib", "lib64")]
     return [root / "bin" for root in roots[:1]]

@@ -55,7 +55,10 @@ def _depend(call: Call, other: Call) -> None:
 
 
 def _match_collective(calls: list[Call], notes: list[str]) -> None:
-    """Set the waiting times of the calls that form one collective call; note it if they do not fit together."""
+    """Set how long each call of one collective call waited, by the pattern of the call.
+
+    Add a note if the names of the calls differ, or ranks never came.
+    """
     by_rank = {call.rank: call for call in calls}
     comm, sequence = calls[0].comm, calls[0].sequence
     if len({call.name for call in calls}) > 1 or len(by_rank) < len(calls):

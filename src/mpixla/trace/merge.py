@@ -93,7 +93,7 @@ def _rank_events(timeline: Timeline) -> Iterator[Event]:
 
 
 def merge(job: Job, file: Path) -> None:
-    """Write the timeline of all ranks to a file. Times begin at 0.
+    """Write the calls of all ranks to one JSON file in Chrome's trace format, with times from 0 on.
 
     Raises:
         OSError: if the file cannot be written.
