@@ -10,12 +10,12 @@ from .tools import bench, info, selftest
 
 
 def _is_program(words: list[str]) -> bool:
-    """Return whether the command line gives a program, or a number of ranks, where the name of a command should be."""
+    """Return whether the first word is a program (``x.py``, ``-m``, ``-c``), or an option for the number of ranks."""
     return any(word in RANKS or is_kind(word) or word.endswith(".py") for word in words[:1])
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line, and return the exit status. All ranks must call it.
+    """Run info, test, bench or trace, as the command line says; return the exit status. All ranks must call it.
 
     Args:
         arguments: the command line, by default that of this process.

@@ -28,7 +28,7 @@ def is_kind(word: str) -> bool:
 
 
 def program_of(words: list[str]) -> list[str]:
-    """Return the program at the head of a command line, without ``--`` and with ``-mmodule`` split; [] for none."""
+    """Return a program and its arguments, without a leading ``--``, ``-mmodule`` as two words; [] for no program."""
     program = words[words[:1] == ["--"] :]
     if program and is_kind(program[0]):
         program[:1] = filter(None, (program[0][:2], program[0][2:]))

@@ -23,7 +23,7 @@ def find_cores() -> list[set[int]]:
 
 
 def _core_of(cpu: int) -> tuple[int, ...]:
-    """Return a CPU's memory node, package and core, which are equal for all CPUs of one core."""
+    """Return a CPU's (memory node, package, core), equal for all CPUs of a core; the CPU as core if unknown."""
     folder = _CPUS / f"cpu{cpu}"
     nodes = [int(node.name[4:]) for node in folder.glob("node[0-9]*")]
     try:

@@ -5,6 +5,6 @@ from pathlib import Path
 
 
 def own_file(name: str) -> Path:
-    """Return a file that the build has put into the package, which after ``pip install -e`` has two folders."""
+    """Return a built file's path in the package's folders (two after ``pip install -e``), whether it exists or not."""
     files = [Path(folder, name) for folder in sys.modules[__package__.partition(".")[0]].__path__]
     return next((file for file in files if file.exists()), files[0])

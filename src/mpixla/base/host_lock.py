@@ -27,7 +27,7 @@ def acquire(name: str) -> bool:
 
 
 def release(name: str) -> None:
-    """Release a lock that this process has acquired."""
+    """Release a lock if this process holds it."""
     if name in _held:
         os.close(_held.pop(name))
 

@@ -13,13 +13,13 @@ _before: dict[str, str] | None = None  # the environment when JAX was imported; 
 
 
 def note_environment(module: str) -> None:
-    """Save the environment before ``python -m module`` runs the program."""
+    """Save the environment, and the name of the module that will run the program, for ``refuse_late``."""
     global _module, _before
     _module, _before = module, dict(os.environ)
 
 
 def refuse_late() -> None:
-    """Raise RuntimeError for a JAX variable that was set after JAX's import, so has no effect; check once only."""
+    """Raise RuntimeError if a JAX variable set since ``note_environment`` has no effect; check until all have."""
     global _before
     if (before := _before) is None:
         return

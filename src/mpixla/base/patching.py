@@ -20,7 +20,7 @@ class UnfitError(Exception):
 
 
 def need(name: str, *arguments: str) -> Any:
-    """Look up a function or object of JAX by its name; raise UnfitError if it is missing or has other parameters.
+    """Return JAX's object of this name; raise UnfitError if it is missing, or begins with other parameters.
 
     Raises:
         UnfitError: if this JAX has no such object.
@@ -50,7 +50,7 @@ def need_rules(name: str, *primitives: Any) -> dict[Any, Any]:
 
 
 def replace(name: str, *arguments: str) -> Callable[[Callable[..., Any]], None]:
-    """Return a decorator that puts a function in the place of JAX's, which it gets as its first argument.
+    """Return a decorator that replaces a function of JAX's; the new one gets JAX's own as its first argument.
 
     Raises:
         UnfitError: if this JAX has no such function.

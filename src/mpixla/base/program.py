@@ -42,7 +42,7 @@ def status_of(code: Any) -> int:
 
 
 def _load(name: str) -> SimpleNamespace:
-    """Load a file of this folder alone: importing mpixla would start MPI and JAX."""
+    """Execute a file of this folder without importing mpixla, and return its globals as a namespace."""
     return SimpleNamespace(**runpy.run_path(os.path.join(_FOLDER, name)))
 
 
@@ -53,7 +53,7 @@ def _write(text: str) -> None:
 
 
 def _end_early(did: str, more: str, status: int) -> bool:
-    """Abort the job where the program has failed before it has imported mpixla; other ranks may wait in MPI's start.
+    """Print why this rank failed before mpixla's import, and abort unless all ranks did; return False if it may not.
 
     Args:
         did: the sentence after its subject, the ranks that fail alike.
@@ -89,7 +89,7 @@ def _end_early(did: str, more: str, status: int) -> bool:
 
 
 def _abort(status: int) -> None:
-    """Abort the job by MPI_Abort, and start MPI for that if necessary. Return where there is no MPI."""
+    """Abort the job by MPI_Abort, starting MPI first if needed; return if there is no MPI, or it is finalized."""
     # If other ranks never start MPI, the signal kills this process, and its launcher then ends the job.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(_STARTING)
@@ -116,7 +116,7 @@ def run(program: list[str]) -> None:
     own = {__file__, sys._getframe(1).f_code.co_filename, runpy.run_path.__code__.co_filename}
 
     def without_us(hook: _Hook) -> _Hook:
-        """Return an exception hook that hides the runner's frames, and ends the job if mpixla is not imported yet."""
+        """Wrap an exception hook: hide the runner's frames, and end the job if mpixla's import has not succeeded."""
 
         def print_without_us(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
             """Print an uncaught exception without the runner's frames, and end the job if other ranks may wait."""

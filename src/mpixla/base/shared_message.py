@@ -44,7 +44,7 @@ _COMES, _SPEAKS, _SAID = "comes", "speaks", "said"
 
 
 def open_file(job: str) -> None:
-    """Open the file of a job's ranks on this host, in the folder for temporary files; do nothing if that fails."""
+    """Open the file shared by a job's ranks on this host, in the temporary folder; if that fails ``file`` stays -1."""
     global file
     with suppress(OSError):
         file = os.open(_path(job), os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
@@ -70,7 +70,7 @@ def print_once(
     then_by_all: str | None = None,
     moment: float = _MOMENT,
 ) -> PrintOutcome:
-    """Print this rank's message, unless another rank prints the same one, and return the outcome.
+    """Print a message once for all ranks of this host that have the same one in a short time; return the outcome.
 
     Args:
         rank: this rank.
@@ -101,7 +101,7 @@ def print_once(
 def _agree_and_print(
     what: str, rank: int, size: int, say: Callable[[list[int], bool, bool], None], moment: float
 ) -> PrintOutcome:
-    """Agree with the host's other ranks which one prints a message; return the outcome on this rank."""
+    """Print by ``say`` if this rank is the first with a message, or the first one is late; return the outcome."""
     now = time.monotonic()
     _note(what, rank, now, _COMES)
     notes = _read()

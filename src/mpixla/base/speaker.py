@@ -29,7 +29,7 @@ def file() -> int:
 
 
 def say(text: str) -> None:
-    """Print a text on the original standard error, and on ``sys.stderr`` too if the program has redirected it."""
+    """Print a text on the original standard error, and on a redirected ``sys.stderr``, too; ignore failures."""
     heard = False
     with contextlib.suppress(Exception):  # a program may have put anything there, or None
         sys.stderr.write(text)

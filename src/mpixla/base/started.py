@@ -82,7 +82,7 @@ def _fact_of(process: int, number: int) -> str:
 
 
 def ended_without() -> str:
-    """Return the lock (host_lock.py) of ranks of ``python -m mpixla run`` that end without having imported mpixla."""
+    """Return the name of the lock that a rank takes if it ends without having imported mpixla (host_lock.py)."""
     return f"ended without importing mpixla {launcher()}"
 
 

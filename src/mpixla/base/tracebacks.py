@@ -15,13 +15,13 @@ PACKAGE = __name__.partition(".")[0]  # the module of public names: what help sa
 
 
 def hide_own_frames(e: Exception) -> None:
-    """End the traceback of an eager call at the user's line, as JAX does for traced functions."""
+    """Drop mpixla's frames from an exception's traceback, except while tracing or if JAX's filter is off."""
     if state.frames and trace_state_clean() and jax.config.jax_traceback_filtering != "off":  # type: ignore[attr-defined]
         e.__traceback__ = state.frames(e.__traceback__)
 
 
 def explain(e: Exception, name: str, arguments: dict[str, Any]) -> None:
-    """Explain a TypeError for a ``token`` argument of the function ``name``, and hide mpixla's frames."""
+    """Replace a TypeError's text by advice if ``token`` was passed; hide mpixla's frames in any exception."""
     if isinstance(e, TypeError) and "token" in arguments:
         e.args = (
             f"{name}() takes no token: calls are made in the order of the program. docs/migration.md says what each "
@@ -31,11 +31,11 @@ def explain(e: Exception, name: str, arguments: dict[str, Any]) -> None:
 
 
 def public(function: F) -> F:
-    """Return a function as users have it: as one of mpixla's, with its exceptions passed through ``explain``."""
+    """Wrap a public function: its module is ``mpixla``, and its exceptions pass through ``explain``."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        """Call the function, and pass its exception through ``explain``."""
+        """Call the function; pass an exception through ``explain``, and raise it again."""
         try:
             return function(*args, **kwargs)
         except Exception as e:

@@ -103,7 +103,7 @@ _PARTS: Sequence[tuple[Callable[[], Any], Callable[[Sequence[Any]], None]]] = (
 
 
 def begin_agreed_parts() -> None:
-    """Exchange the wishes of all ranks, and begin each part, which raises if it cannot. All ranks must call it."""
+    """Exchange settings by an allgather, then start time limit, checks, GPUs, shared memory, progress and timeline."""
     mine = [settings.asks_for_reports(), *(wish() for wish, _ in _PARTS)]
     reports, *wishes = zip(*own_comm().allgather(mine), strict=True)
     state.reports = any(reports)

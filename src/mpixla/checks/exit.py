@@ -34,7 +34,7 @@ _PATIENCE = 2.0
 
 
 def install() -> None:
-    """Register the exit handler and, unless ``MPIXLA_ABORT=0``, the exception hook that aborts the job."""
+    """Register handlers for exit and forks, start flushing; unless ``MPIXLA_ABORT=0`` have sys.excepthook abort."""
     # Handlers run in reverse order of registration: ours before JAX's own, and before mpi4py finalizes MPI.
     atexit.register(_end_process)
     output.start_flushing()
@@ -65,7 +65,7 @@ def _begin_fork() -> None:
 
 
 def _end_fork(before: BaseException | None) -> NoReturn:
-    """End a forked process, with status 1 after an uncaught exception since the fork; sys.exit does not count."""
+    """End a forked process at once: status 1 after an uncaught exception since the fork, else 0, even by sys.exit."""
     output.flush()
     exit_at_once(int(getattr(sys, "last_value", None) is not before))
 
@@ -75,7 +75,7 @@ def _is_interactive() -> bool:
 
 
 def can_abort() -> bool:
-    """Return whether this rank aborts the job when it fails: others may wait, and the session is not interactive."""
+    """Return whether a failure aborts the job: allowed, MPI runs, others may wait, and no interactive session."""
     return _aborts and not _is_interactive() and not MPI.Is_finalized() and others_may_wait()
 
 
@@ -103,7 +103,7 @@ def replace_printing(replace: Callable[[Any], Any]) -> None:
 
 
 def program_exits(code: Any) -> None:
-    """Abort the job if a program that mpixla runs has ended by sys.exit with a status other than 0."""
+    """Abort the job after sys.exit with a nonzero status, or raise SystemExit if all ranks exit alike; else return."""
     status = status_of(code)
     text = "" if isinstance(code, int) else str(code)
     if status and can_abort():
@@ -112,7 +112,7 @@ def program_exits(code: Any) -> None:
 
 
 def program_fails(kind: type[BaseException]) -> None:
-    """Abort the job after an uncaught exception during the import of mpixla, which is printed already."""
+    """Abort the job after a printed exception in mpixla's import, unless all ranks fail alike or none may wait."""
     if can_abort():
         _abort_unless_all(f"ended with an uncaught {kind.__name__} while importing mpixla")
         sys.last_traceback = None  # handled, so _refuse_lost_exception must skip it
@@ -144,7 +144,7 @@ class _Heard:
 
 
 def printed_by(hook: Callable[..., Any], value: BaseException | None, *arguments: Any) -> str:
-    """Call an exception hook, and return its output if it is Python's default hook, or "" if another hook has printed.
+    """Call an exception hook; return the text yet to print: the default hook's, a traceback if it is silent, or "".
 
     Another hook prints at once, since it may end the job itself. If it prints nothing, as pytest's does, or fails, the
     exception's traceback is returned.
@@ -164,7 +164,7 @@ def printed_by(hook: Callable[..., Any], value: BaseException | None, *arguments
 
 
 def _has_ended_it(trace: TracebackType | None) -> bool:
-    """Return whether an exception has left the program's outermost frame; ``code`` calls hooks before that."""
+    """Return whether an exception has left the outermost frame: the module ``code`` calls hooks for others, too."""
     return trace is not None and trace.tb_frame.f_back is None
 
 
@@ -175,13 +175,13 @@ def _abort_job(kind: type[BaseException], value: BaseException, trace: Traceback
 
 
 def note_exception(text: str) -> None:
-    """Note that a failed call with this text has become an exception."""
+    """Tell the C library, unless at exit, that a failed call's text has reached the program as an exception."""
     if not _is_ending:
         native.lib.mpixla_failures_seen(text.encode(errors="replace"))
 
 
 def _wait_for_programs() -> bool:
-    """Wait for all programs that this process has dispatched; return False if a GPU has failed."""
+    """Wait for all dispatched programs, end checks and requests; print why and return False if a GPU failed."""
     # A failure becomes an exception here even if the program has seen it before: the C library knows whether it has.
     # Programs run in the order of their dispatch (ARCHITECTURE.md, "Order"), so the last one waits for all.
     try:

@@ -53,7 +53,7 @@ REVERSE = "in reverse mode"  # the part of a call that is its transpose
 
 @contextlib.contextmanager
 def part(text: str) -> Iterator[None]:
-    """Add the part of a call on a pytree, such as "leaf 2 of 3", to the sites of calls in the body."""
+    """Add a text, such as "leaf 2 of 3", to the sites of calls that are traced or made in the with body."""
     before, _part.text = _part.text, text
     try:
         with jax.named_scope(f"mpi[{text}]"):
@@ -64,7 +64,7 @@ def part(text: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def shared(is_eager: bool) -> Iterator[None]:
-    """Mark programs that are lowered in the body as eager calls, whose program other lines share."""
+    """Give calls lowered in the with body the running thread's site, if ``is_eager`` and no rank asks for reports."""
     before, _part.is_eager = _part.is_eager, is_eager and not state.reports
     try:
         yield
@@ -82,25 +82,25 @@ def as_name(text: str) -> str:
 
 
 def of_packed(text: str, parts: Sequence[Any]) -> str:
-    """Return a text for ``part`` of arrays that are packed into one, whose parts must be the same on all ranks."""
+    """Return a text for ``part``: ``text``, the first eight packed parts, and the number and hash of further ones."""
     first, rest = parts[:8], parts[8:]
     more = f" and {len(rest)} more ({f'{number_of(repr(rest).encode()):016x}'[-8:]})" if rest else ""
     return text + _PACKED + ", ".join(map(str, first)) + more
 
 
 def packed_of_caller() -> str:
-    """Return the packed parts of the operation that is being called; "" for a single array."""
+    """Return the text of packed parts (``of_packed``) of this thread's operation; "" if its arrays are not packed."""
     return _part.text.partition(_PACKED)[2]
 
 
 def packed_of_lowering(ctx: Any) -> dict[str, int]:
-    """Return the attribute by which ranks compare the packed parts of the call that is lowered; {} if it has none."""
+    """Return {"packed": a hash of the lowered call's packed parts}, which ranks compare; {} without such parts."""
     parts = _note(ctx)[0].partition(_PACKED)[2]
     return {native.PACKED: number_of(parts.encode())} if parts else {}
 
 
 def _note(ctx: Any) -> tuple[str, str]:
-    """Return the part of the call that is lowered, and ``REVERSE`` in reverse mode; "" for either if it is absent."""
+    """Return ``part``'s text for the call that is lowered, and ``REVERSE`` in reverse mode; "" for each otherwise."""
     scopes = _SCOPE.findall(str(ctx.name_stack)) or [_part.text]
     parts = [x for x in scopes if x != REVERSE]
     return parts[-1] if parts else "", REVERSE if REVERSE in scopes else ""
@@ -108,7 +108,7 @@ def _note(ctx: Any) -> tuple[str, str]:
 
 @functools.lru_cache(_LIMIT)
 def _place_of(code: CodeType, instruction: int) -> str:
-    """Return the place of an instruction in a function, for its name.
+    """Return the index of an instruction's position in a function, as text; for a lambda with a hash of its code.
 
     Python compiles some expressions twice, such as the condition of a loop: the place is that of the first one. Of a
     function without a name, a lambda above all, the place has a hash of its code.
@@ -159,7 +159,7 @@ def number_of(name: bytes) -> int:
 
 @functools.lru_cache(_LIMIT)
 def _number(line: _Line, note: str, caller: _Line | None = None) -> int:
-    """Return the number of a line of the user's source, and tell the C library the line's text."""
+    """Return the number (a hash) of a source line with its note and caller; pass the text to the C library, once."""
     name = f"{line.name}:{note}" + (f":{caller.name}" if caller else "")
     number = number_of(name.encode(errors="surrogateescape"))
     # Only lines distinguish functions of one name with the same code, or of files with the same name.
@@ -199,7 +199,7 @@ def _line_of_caller() -> _Line | None:
 
 
 def of_lowering(ctx: Any) -> int | str:
-    """Return the site of the call that is lowered: a number; in a program for export, a string with its text, too."""
+    """Return the lowered call's site: a number, 0 if unknown, -1 for the running thread's; for an export a string."""
     if _part.is_eager:
         return _OF_THREAD
     users = _lines_of(ctx.traceback)
@@ -226,7 +226,7 @@ _told: dict[tuple[CodeType, int, str], int] = {}
 
 
 def tell_caller(operands: Sequence[Any]) -> None:
-    """Pass the site of the eager call that follows in this thread to the C library; its first calls await operands."""
+    """Pass the site of this thread's next eager call to the C library; in its first calls wait for the operands."""
     part = _part
     if part.calls < _first_calls:
         part.calls += 1

@@ -87,7 +87,7 @@ def _note_clock(reading: clock.Reading | None) -> None:
 
 
 def end_timeline() -> None:
-    """End the timeline. No call may be in progress."""
+    """Compare the hosts' clocks once more, within a time limit, and end the timeline. No call may be in progress."""
     if _comparing and not MPI.Is_finalized():
         _note_clock(clock.compare(_comm, _comparing, _now, _SECONDS))
     native.lib.mpixla_trace_end()  # omissions have been reported already

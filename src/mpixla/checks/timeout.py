@@ -24,13 +24,13 @@ _BAD, _OFF, _UNSET = -1.0, 0.0, 1e-9
 
 
 def wish() -> tuple[float, tuple[str, str, int]]:
-    """Return this rank's time limit in seconds, and the description of its process (``mpixla_process``)."""
+    """Return MPIXLA_TIMEOUT in seconds (-1 if invalid, 0 if off, 1e-9 if unset), and this process's host and ID."""
     wanted = settings.time_limit(otherwise=_UNSET)
     return _BAD if wanted is None else wanted, (clock.host("pid"), platform.node() or "an unnamed host", os.getpid())
 
 
 def begin(wishes: Sequence[tuple[float, tuple[str, str, int]]]) -> None:
-    """Start the C library's thread that reports calls which last too long, unless no rank has a time limit.
+    """Start the thread that reports long calls and enforces the greatest limit, unless off, or unset with one rank.
 
     Raises:
         ValueError: on all ranks, if ``MPIXLA_TIMEOUT`` is no time on one of them.
@@ -94,7 +94,7 @@ def _is_in_method(frame: FrameType, name: str) -> bool:
 
 
 def _stacks(frames: dict[int, FrameType]) -> Iterator[str]:
-    """Yield the user's lines in all threads, the main thread first, and in each the innermost line first."""
+    """Yield a report's lines on all other threads, the main one first: the user's source lines, innermost first."""
     own, main = threading.get_ident(), threading.main_thread().ident
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     for ident in sorted(frames, key=lambda ident: ident != main):

@@ -23,7 +23,7 @@ def gen_token() -> jax.Array:
 
 
 def _call_after_token(token: Any, name: str, call: Callable[[Any], Any], x: Any) -> Any:
-    """Make a call that depends on a token, and return its result and the next token, as JPI does."""
+    """Return ``call(x)`` and the next token, tied to the token in batches and tangents; TypeError for no token."""
     if token is None:
         raise TypeError(f"token of {name} is None. Start with jpi.gen_token().")
     # As in JPI, a call is differentiated if its token is. An allreduce passes the token's tangent on, and is itself
@@ -73,7 +73,7 @@ def scatter(x: Any, token: Any, root: int, comm: MPI.Comm | None = None) -> _Res
     """
 
     def cut(x: Any) -> jax.Array:
-        """Cut the root's array into one part for each rank, and return this rank's part."""
+        """Return this rank's part of the root's first axis, without a first axis of 1; raise ValueError if uneven."""
         x, c = jnp.asarray(x), comm_of(comm)
         if x.ndim == 0 or x.shape[0] % c.size != 0:
             raise ValueError(

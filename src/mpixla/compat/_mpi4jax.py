@@ -75,7 +75,7 @@ def _heed_environment() -> None:
 
 
 def _call_operation(name: str, args: Any, kwargs: Any) -> Any:
-    """Call mpixla's operation of this name with mpi4jax's arguments, and return its result."""
+    """Call mpixla's ``name`` with mpi4jax's arguments; return its result, or raise TypeError if they do not fit."""
     _heed_environment()
     function = getattr(mpixla, name)
     try:

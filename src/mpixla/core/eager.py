@@ -65,7 +65,7 @@ class _Partial:
     is_awaited: bool  # no later use of a result would wait for the call or raise its error
 
     def complete(self, operands: Sequence[Any]) -> Any:
-        """Return the program's result; JAX would copy the operands in it."""
+        """Return the operation's pytree of computed arrays and given operands; await the call if nothing else would."""
         if self.is_awaited:
             self.computed[-1].block_until_ready()
         leaves = jax.tree.leaves(operands) if self.places else []
@@ -85,7 +85,7 @@ class _Program:
         self, name: str, function: Callable[..., Any], owners: Sequence[Comm | Reduction], most: Sequence[int] = ()
     ) -> None:
         def call(*operands: Any) -> Any:
-            """Return the function's result, sealed, while JAX traces this program; else refuse the search for a NaN."""
+            """Return the function's sealed result while JAX traces; raise FloatingPointError if rerun for a NaN."""
             if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
                 with jax.disable_jit(False):
                     return self.program(*operands)
@@ -102,7 +102,7 @@ class _Program:
         self.last_use = next(_clock)
 
     def run(self, operands: Sequence[Any], numbers: Sequence[int]) -> Any:
-        """Run the program for these arrays, ranks and tags."""
+        """Run the program for these arrays, ranks and tags, from the caller's site; return the operation's result."""
         sites.tell_caller(operands)
         if numbers:
             on_device = _on_device(*numbers)
@@ -116,7 +116,7 @@ class _Program:
 
 
 def _sealed(function: Callable[..., Any], operands: Sequence[Any]) -> Any:
-    """Return the result of a function within a jit, sealed; or a ``_Partial``, or a ``_Refused``."""
+    """Bind a function's jaxpr by ``sealed_p``; return its results, a _Partial if some are operands, or a _Refused."""
     jaxpr, result = jax.make_jaxpr(function, return_shape=True)(*operands)
     if isinstance(result, _Refused):
         return result
@@ -148,7 +148,7 @@ _programs: dict[_Key, _Program] = {}
 
 
 def _find(key: _Key) -> _Program | None:
-    """Return the program of a key; None without one whose communicator and reduction exist."""
+    """Return a key's program; None if there is none, or its communicator or reduction was freed: then drop it."""
     program = _programs.get(key)
     if program is not None:
         if program.owners and not all(map(is_alive, program.owners)):
@@ -159,7 +159,7 @@ def _find(key: _Key) -> _Program | None:
 
 
 def _add(key: _Key, program: _Program) -> _Program:
-    """Add a program, unless the key has one; return the key's program. The least recently used one makes room."""
+    """Add a program unless the key has one, drop the least recently used beyond a limit; return the key's program."""
     while key not in _programs and len(_programs) >= _LIMIT:
         oldest, _ = min(_programs.copy().items(), key=lambda item: item[1].last_use)
         _programs.pop(oldest, None)
@@ -176,7 +176,7 @@ when_freed.append(_forget_freed)
 
 
 def _place() -> Any:
-    """Return the part of a key by which programs differ in their text between places that call one function.
+    """Return the part of a key that tells call sites apart: with reports the caller's site, else its packed leaves.
 
     A program contains the call site that compiled it and the description of packed leaves. So with reports each call
     site has programs of its own.
@@ -218,7 +218,7 @@ Finish = Callable[..., Any]
 
 
 def _has_only_arrays(x: Any) -> bool:
-    """Return True if a program can take a pytree: it has arrays alone, and a structure that can be hashed."""
+    """Return True if a pytree can be a program's operand: JAX arrays alone, at least one, in a hashable structure."""
     leaves, structure = jax.tree.flatten(x)
     with contextlib.suppress(TypeError):
         hash(structure)
@@ -227,7 +227,7 @@ def _has_only_arrays(x: Any) -> bool:
 
 
 def _program_of(function: Callable[..., Any], given: dict[str, Any], names: Sequence[str]) -> _Program:
-    """Return the program of an operation with these arguments beside the arrays, of which ``names`` are operands."""
+    """Return a new program of an operation: its arguments ``names`` are one operand, the others are constants."""
     others = {name: value for name, value in given.items() if name not in names}
     owners = list[Comm | Reduction]()
     for value in others.values():
@@ -241,7 +241,7 @@ def _program_of(function: Callable[..., Any], given: dict[str, Any], names: Sequ
         most.append(MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) if is_tag else comm_of(others.get("comm")).size - 1)  # type: ignore[arg-type]
 
     def fun(*operands: Any) -> Any:
-        """Return the operation's result for its arrays and, behind them, its ranks and tags."""
+        """Return the operation's result for arrays and then an array of ranks and tags; a _Refused if it raises."""
         arrays, numbers = (operands[:-1], operands[-1]) if names else (operands, ())
         try:
             return function(*arrays, **others, **{name: numbers[i] for i, name in enumerate(names)})
@@ -252,7 +252,7 @@ def _program_of(function: Callable[..., Any], given: dict[str, Any], names: Sequ
 
 
 def eager(arrays: int, finish: Finish | None = None) -> Callable[[F], F]:
-    """Return a decorator that makes a program of each eager call of an operation whose first arguments are arrays."""
+    """Return a decorator by which eager calls, whose first ``arrays`` arguments are data, run compiled programs."""
 
     def decorate(function: F) -> F:
         """Return the operation: a call runs a kept compiled program, or ``function`` itself if JAX traces it."""
@@ -261,7 +261,7 @@ def eager(arrays: int, finish: Finish | None = None) -> Callable[[F], F]:
         places = {name: i for i, name in enumerate(_NUMBERS)} if set(_NUMBERS) & {*names, "more"} else {}
 
         def call_program(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            """Return the result of a call; NotImplemented where it cannot be a program."""
+            """Return an eager call's result by a kept compiled program; NotImplemented if traced, or if it has none."""
             if len(args) < arrays or not trace_state_clean() or nan.refuses_calls():
                 return NotImplemented
             operands = args[:arrays]
@@ -306,7 +306,7 @@ def eager(arrays: int, finish: Finish | None = None) -> Callable[[F], F]:
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            """Make a call by its program, or as it is where it has none; explain what it raises."""
+            """Run the call's compiled program, or else ``function``; ``explain`` exceptions, and raise them again."""
             try:  # which costs nothing
                 refuse_in_fork()
                 result = call_program(args, kwargs)

@@ -14,7 +14,7 @@ from ..mpi.comm import Shift
 
 
 def attributes_of(names: Sequence[str], params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Convert named parameters to the FFI attributes of a handler: scalars (numbers and texts), arrays of numbers."""
+    """Return the named parameters as FFI attributes: a dict of numbers and texts, and a dict of arrays."""
     scalars: dict[str, Any] = {}
     arrays: dict[str, Any] = {}
     for name in names:
@@ -29,7 +29,7 @@ def attributes_of(names: Sequence[str], params: dict[str, Any]) -> tuple[dict[st
 
 
 def make_helper(name: str, shapes: Callable[..., list[ShapedArray]], attributes: Sequence[str] = ()) -> Primitive:
-    """Return a new primitive for the handler ``name``, which gets the parameters named in ``attributes``."""
+    """Return a new primitive without effects, lowered to the C handler ``name`` with the parameters ``attributes``."""
     primitive = Primitive(name)
     primitive.def_abstract_eval(lambda *operands, **params: list(map(without_weak_type, shapes(*operands, **params))))
 

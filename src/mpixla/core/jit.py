@@ -37,7 +37,7 @@ class Compiled(Generic[P, R]):
         self._sealed: Any = jax.jit(program, **options)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Return the function's result."""
+        """Return the function's result; if it computes none, wait first until its communication is done."""
         try:
             if not trace_state_clean():
                 return self._plain(*args, **kwargs)
@@ -81,7 +81,7 @@ class _Silent(NamedTuple):
 
 
 def _seal(plain: Any, args: Any, kwargs: Any) -> Any:
-    """Call the function ``plain`` while JAX traces, and seal the result's program if it communicates."""
+    """Return ``plain``'s result in a trace, sealed if it communicates and JAX will not; a _Silent if it has none."""
     traced = plain.trace(*args, **kwargs)
     jaxpr, tree = traced.jaxpr, jax.tree.structure(traced.out_info)
     operands = [x for x in jax.tree.leaves((args, kwargs)) if isinstance(x, jax.core.Tracer)]

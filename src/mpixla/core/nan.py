@@ -9,7 +9,7 @@ from ..base.state import state
 
 
 def refuses_calls() -> bool:
-    """Return True if an eager call would be part of such a search, in which the other ranks do not take part.
+    """Return True if JAX's search for a NaN makes an eager call, on this rank alone; without the hook, if it may.
 
     Without the hook that is unknown: then True whenever JAX is set to look for NaNs or infinities.
     """

@@ -55,7 +55,7 @@ def _reduce(function: Callable[..., Any], pair: Any, op: MPI.Op, *args: Any, **k
 
 
 def _check_pair(pair: Any, name: str, op: str) -> tuple[jax.Array, jax.Array]:
-    """Check the pair (values, places) of a MAXLOC or MINLOC, and return it as two arrays of one shape."""
+    """Return the pair (values, places) of a MAXLOC or MINLOC as two arrays; raise TypeError if they do not fit."""
     rule = f"{name} with op {op} takes a pair of arrays of one shape, the values and their places"
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
         raise TypeError(f"{rule}, but x is {kind_of(pair)}.")
@@ -78,7 +78,7 @@ def _unsigned(dtype: np.dtype) -> np.dtype:
 
 
 def _encode_order(x: jax.Array) -> jax.Array:
-    """Map numbers to unsigned integers of the same order."""
+    """Map numbers to unsigned integers of the same order, where -0 equals 0; narrow floats become float32 first."""
     x = jax.lax.stop_gradient(x).astype(accumulation_dtype(x.dtype))
     unsigned = _unsigned(x.dtype)
     sign = unsigned.type(1 << (8 * x.dtype.itemsize - 1))
@@ -117,7 +117,7 @@ def _of_bytes(octets: jax.Array, dtype: np.dtype) -> jax.Array:
 
 @functools.partial(jax.jit, static_argnums=2)
 def _encode(values: jax.Array, places: jax.Array, largest: bool) -> jax.Array:
-    """Encode values and places as bytes whose lexicographic maximum is MAXLOC's result, or MINLOC's."""
+    """Encode values and places as bytes whose lexicographic maximum is MAXLOC's or MINLOC's result; a NaN wins."""
     key = _encode_order(values)
     key = key if largest else ~key
     if jnp.issubdtype(values.dtype, jnp.floating):
@@ -127,7 +127,7 @@ def _encode(values: jax.Array, places: jax.Array, largest: bool) -> jax.Array:
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3))
 def _decode(encoded: jax.Array, value: np.dtype, place: np.dtype, largest: bool) -> tuple[jax.Array, jax.Array]:
-    """Decode bytes of ``_encode`` into values and places."""
+    """Decode bytes of ``_encode`` into values, NaN included, and places; zero bytes give the neutral value."""
     width = accumulation_dtype(value).itemsize
     key = _of_bytes(encoded[..., :width], _unsigned(accumulation_dtype(value)))
     places = _decode_order(~_of_bytes(encoded[..., width:], _unsigned(place)), place)

@@ -74,7 +74,7 @@ def compose(name: str, shapes: ShapeRule, fun: Callable[..., Sequence[Any]], **r
 
 
 def _define(name: str, shapes: ShapeRule, lower: Callable[..., Any], rules: Rules) -> Primitive:
-    """Return a new primitive with these rules for shapes, lowering, derivatives and batches."""
+    """Return a new primitive with the effect, these rules, one against hoisting, and eager calls by kept programs."""
     primitive = Primitive(name)
     primitive.replicates = lambda params: params.get("cotangent") == REPLICATED
 
@@ -97,7 +97,7 @@ def _is_here(where: int, on_root: bool) -> bool:
 
 
 def _lower(row: native.Op, ctx: Any, *operands: Any, on_root: bool | None = None, **params: Any) -> Sequence[Any]:
-    """Lower a call to the custom call of its row, with the operands and results of this rank's side: root or not.
+    """Lower a call to its row's custom call for the root or another rank; in a sharded program to a cond of both.
 
     Where the handler has no result, the call's result is its first operand.
     """
@@ -118,7 +118,7 @@ def _lower(row: native.Op, ctx: Any, *operands: Any, on_root: bool | None = None
 
 
 def _lower_side(row: native.Op, ctx: Any, *operands: Any, on_root: bool, **params: Any) -> Sequence[Any]:
-    """Lower a call to the custom call of its row, with the buffers of the root or those of another rank."""
+    """Lower to a row's custom call with the root's or another rank's buffers; without a result return the operands."""
     passed = [0] if _is_here(row.send, on_root) else []
     data = len(operands) - has_values(params)
     if _is_here(row.template, on_root):
@@ -159,7 +159,7 @@ def call_handler(
     params: dict[str, Any],
     aliases: dict[int, int],
 ) -> Sequence[Any]:
-    """Emit the custom call of a row with these operands, in program order, and return the handler's results.
+    """Emit a row's custom call in program order, and return its results; NotImplementedError if the program is unfit.
 
     ``aliases``: for each of the passed operands whose memory a result has, the place of that result.
     """
@@ -219,7 +219,7 @@ def row_major(ctx: Any, aval: ShapedArray, value: Any) -> Any:
 
 
 def _prepare_for_devices(row: native.Op, module: Any) -> None:
-    """Refuse a program for several devices unless each is in a process of its own."""
+    """Raise NotImplementedError unless a program is for one device, or by shard_map for one device of each process."""
     context = module.axis_context
     mesh = getattr(context, "mesh", None)
     devices = _device_count(module)
@@ -256,7 +256,7 @@ def _way_out_of_mesh(devices: int) -> str:
 
 
 def keep_from_cache() -> None:
-    """Keep a sharded program out of JAX's compilation cache, where jaxlib would crash; refuse it without the hook."""
+    """Keep sharded programs out of JAX's compilation cache; without the hook raise NotImplementedError if it is on."""
     if state.cache is not None:
         state.cache()
     elif jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
@@ -271,7 +271,7 @@ def _device_count(module: Any) -> int:
 
 
 def _has_two_of_a_process(mesh: Any) -> bool:
-    """Return True if two devices of a mesh belong to one process."""
+    """Return True if two of a mesh's devices are of one process; without a mesh, if this process has several."""
     if not isinstance(mesh, jax.sharding.Mesh):
         return jax.local_device_count() > 1
     processes = [device.process_index for device in mesh.devices.flat]
@@ -279,7 +279,7 @@ def _has_two_of_a_process(mesh: Any) -> bool:
 
 
 def as_array(x: Any, what: str, name: str) -> jax.Array:
-    """Return the data argument ``what`` of the operation ``name`` as a JAX array of a dtype that MPI can move."""
+    """Convert an argument to a JAX array of a dtype that MPI has; raise TypeError, or ValueError for a large number."""
     if not isinstance(x, jax.Array):
         if isinstance(x, jax.Ref):  # a traced one passes asarray
             raise TypeError(_explain_no_array(x, what, name))

@@ -27,7 +27,7 @@ def rank_at(comm: Comm, shift: Shift) -> Any:
 
 
 def known_rank_at(comm: Comm, shift: Shift) -> int:
-    """Return the rank that a shift leads to as an int; raise for a direction that the communicator does not have."""
+    """Return the rank that a shift leads to as an int; raise ValueError for a direction that the communicator lacks."""
     rank = ctypes.c_int64()
     steps = shift.steps
     array = (ctypes.c_int64 * len(steps))(*steps)

@@ -61,7 +61,7 @@ def _define_jvp(primitive: Primitive, jvp: Jvp) -> None:
     """Register the rules for forward mode and Taylor series from ``jvp``, which gets an array for each tangent."""
 
     def tangents_of(primals: Any, tangents: Any, results: Any, params: dict[str, Any]) -> Any:
-        """Return a call's tangents, computed by ``jvp`` from arrays in place of symbolic zeros."""
+        """Return a call's tangents by ``jvp``, which gets arrays for symbolic zeros, batched as the call's results."""
         if primitive.name == "sendrecv":
             refuse_one_way("sendrecv", primals[0].dtype, results[0].dtype)
         if results and not any(map(_is_inexact, results)):
@@ -99,7 +99,7 @@ def _define_jvp(primitive: Primitive, jvp: Jvp) -> None:
 
 
 def refuse_one_way(name: str, sent: Any, received: Any) -> None:
-    """Raise TypeError for an exchange with a derivative in one direction only: the other rank would wait for it."""
+    """Raise TypeError if only one of the dtypes sent and received has a derivative: ranks would disagree on calls."""
     if jnp.issubdtype(sent, jnp.inexact) != jnp.issubdtype(received, jnp.inexact):
         raise TypeError(
             f"{name} sends {sent} and receives {received}, of which one has a derivative and the other none, so that "
@@ -109,7 +109,7 @@ def refuse_one_way(name: str, sent: Any, received: Any) -> None:
 
 
 def _propagate_series(primitive: Primitive, jvp: Jvp, primals: Any, series: Any, **params: Any) -> tuple[Any, Any]:
-    """Apply a linear primitive to values and to each term of their Taylor series (jax.experimental.jet)."""
+    """Return results and Taylor terms (jax.experimental.jet) of a primitive; NotImplementedError if not linear."""
     op = details(params).get("op")
     if op is not None and op.name != "SUM":
         raise NotImplementedError(
@@ -201,7 +201,7 @@ def _one_by_one(primitive: Primitive, operands: Any, dims: Any, params: dict[str
     moved = [jnp.moveaxis(x, dim, 0) for x, dim in zip(operands, dims, strict=True) if dim is not None]
 
     def call(parts: Any) -> Any:
-        """Bind the primitive for one entry of the batch."""
+        """Bind the primitive for one entry of the batch, for ``jax.lax.map`` over the batched operands."""
         part = iter(parts)
         return primitive.bind(
             *(next(part) if has else x for x, has in zip(operands, with_batch, strict=True)), **params

@@ -32,7 +32,7 @@ def _types(*operands: ShapedArray, jaxpr: Any, is_eager: bool) -> tuple[list[Sha
 
 
 def _lower_inline(ctx: Any, jaxpr: Any, *operands: Any) -> Sequence[Any]:
-    """Lower a jaxpr into the function of ``ctx``, and return its results.
+    """Lower a jaxpr's equations into the MLIR function of ``ctx``, set the tokens out, and return the results.
 
     Tracing the jaxpr again, as JAX does, takes twice as long.
     """
@@ -61,7 +61,7 @@ def _is_for_host(ctx: Any) -> bool:
 
 
 def _lower(ctx: Any, *operands: Any, jaxpr: Any, is_eager: bool) -> Sequence[Any]:
-    """Lower a sealed program: put its equations here, with a chain of tokens of its own, and messages as windows."""
+    """Lower a sealed program's equations inline, with a token of its own; on the host with windows (windows.py)."""
     if state.windows is not None and not is_eager and _is_for_host(ctx):
         jaxpr = state.windows(jaxpr)
     inner = ctx.replace(

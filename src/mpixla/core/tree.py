@@ -124,7 +124,7 @@ class Plan:
     shapes: tuple[tuple[int, ...], ...] | None = None  # of each leaf's part of its group's result; None: all of it
 
     def tree_of(self, results: Sequence[Any]) -> Any:
-        """Return the pytree of the groups' results; None if the operation has none, as ``send``."""
+        """Return the pytree of the groups' results, split into leaves, keys as keys; None if every result is None."""
         if results and all(y is None for y in results):
             return None
         leaves: list[Any] = [None] * len(self.key_impls)
@@ -169,14 +169,14 @@ def call_per_leaf(
     """
 
     def decorate(function: F) -> F:
-        """Return the function for pytrees: it calls ``function`` for each leaf, and eager calls are programs."""
+        """Return the function for pytrees: it calls ``function`` for each leaf; eager calls run compiled programs."""
         parameters = function.__code__.co_varnames  # inspect.signature would take a while
         names = parameters[:arguments]
         is_for_several = parameters[arguments : arguments + 1] == ("name",)  # a part that operations share
 
         @functools.wraps(function)
         def on_trees(*args: Any, **kwargs: Any) -> Any:
-            """Call the function for each leaf of the pytrees, and return the pytree of its results."""
+            """Call the function for each leaf, and return ``collect``'s pytree; ValueError if structures differ."""
             trees = [*args[:arguments], *(kwargs.pop(name) for name in names[len(args) :] if name in kwargs)]
             rest = args[arguments:]
             if len(trees) < arguments or all(map(_is_array, trees)):
@@ -217,7 +217,7 @@ def _key_text(key: Any) -> str:
 
 
 def _part(x: Any, data: Sequence[jax.Array], places: Sequence[int]) -> str:
-    """Describe for reports the leaves that are packed together: their sizes; if all is compared, names and shapes."""
+    """Return a report's text on packed leaves: number, dtype and sizes; names and shapes if all is compared."""
     said = f"{len(places)} of {len(data)} leaves, {data[places[0]].dtype.name}"
     if state.compares_all:
         names, shapes = _names_of(x), [tuple(n for n in y.shape if n != 1) for y in data]  # as the C library compares
@@ -228,7 +228,7 @@ def _part(x: Any, data: Sequence[jax.Array], places: Sequence[int]) -> str:
 
 
 def _nothing(comm: Any, kept_axes: int) -> jax.Array:
-    """Return an array without entries."""
+    """Return an array without entries, behind ``kept_axes`` axes of the communicator's size."""
     return jnp.zeros((*[comm_of(comm).size] * kept_axes, 0), np.int32)
 
 
@@ -243,12 +243,12 @@ def call_per_dtype(*, reduces: bool, kept_axes: int = 0, collect: Collect = Plan
     """
 
     def decorate(function: F) -> F:
-        """Return the function for a pytree: it calls ``function`` for each dtype, and eager calls are programs."""
+        """Return the function for a pytree: it calls ``function`` for each dtype; eager calls run compiled programs."""
         name = function.__name__
 
         @functools.wraps(function)
         def on_tree(x: Any, *args: Any, **kwargs: Any) -> Any:
-            """Join the leaves of each dtype into one array, call the function for it, and split its results."""
+            """Call the function for each dtype's joined leaves, and split its results; refuse to reduce PRNG keys."""
             op, rest = (args[0], args[1:]) if args else (kwargs.get("op"), ())
             leaves, structure = flatten(x)
             if reduces and any(map(is_key, leaves)):

@@ -66,7 +66,7 @@ _MESSAGE = (("dest", "dest"), ("recvtag", "source"), ("sendtag", "dest"), ("sour
 
 
 def as_operand(params: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    """Return parameters with ``OPERAND`` for a message's static ranks and tags, and these, for an operand.
+    """Return parameters with a message's static ranks and tags replaced by ``OPERAND``, and a list of these numbers.
 
     ``native.PROC_NULL``, ``native.ANY_SOURCE``, ``native.ANY_TAG`` and a ``Shift`` remain parameters.
     """

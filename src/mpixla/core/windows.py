@@ -143,7 +143,7 @@ class _Body:
         return self._graph.remaining() if any(uses) else None
 
     def _use_windows(self, place: int, eqn: Any) -> bool:
-        """Replace a call by one with windows; return False if it has none."""
+        """Replace a message's equation by one with windows; return False if it can send and receive none."""
         sends, receives = eqn.primitive.name != "recv", eqn.primitive.name != "send"
         target = self._find_target(place, eqn, eqn.invars[sends]) if receives else None
         source = self._find_source(place, eqn.invars[0], target) if sends else None
@@ -235,7 +235,7 @@ class _Body:
         return True
 
     def _is_message_behind(self, place: int, variable: Any) -> bool:
-        """Return True if all that needs a variable behind a place are messages."""
+        """Return True if only messages use a variable or a view of it behind a place, and it is no result."""
         graph = self._graph
         users = graph.users.get(variable, ())
         if len(users) > _USERS or graph.end in users:
@@ -341,7 +341,7 @@ class _Windows:
         self._seen: dict[tuple[Any, ...], tuple[Any, Any]] = {}
 
     def of(self, jaxpr: Any, in_memory: tuple[bool, ...], is_free: tuple[bool, ...]) -> Any:
-        """Return a jaxpr with windows; the same object if it has none."""
+        """Return a jaxpr with windows, cached by jaxpr and flags of its arguments; the same object if it has none."""
         if ordered not in jaxpr.effects:
             return jaxpr
         key = id(jaxpr), in_memory, is_free
@@ -387,7 +387,7 @@ class _Windows:
             return eqn
 
         def change(jaxpr: Any) -> Any:
-            """Return an inner jaxpr with windows, from what is known of its arguments."""
+            """Return an inner jaxpr with windows, by which of its arguments are in memory or needed by nothing else."""
             n = len(getattr(jaxpr, "jaxpr", jaxpr).invars)
             in_memory, is_free = (is_loop,) * n, tuple(ends)
             if eqn.primitive is jax.lax.scan_p:

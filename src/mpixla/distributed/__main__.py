@@ -20,7 +20,7 @@ _USAGE = (
 
 
 def _main(words: list[str]) -> None:
-    """Set JAX up for collectives over MPI, and run the program of the command line."""
+    """Set JAX up for collectives over MPI, and run the command line's program; print usage or why not, and exit."""
     if words[:1] in (["-h"], ["--help"]):
         print_and_exit(0, _USAGE)
     if not (program := program_of(words)):

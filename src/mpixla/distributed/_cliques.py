@@ -42,7 +42,7 @@ _asking = threading.local()  # `now` is True in the thread that makes XLA ask fo
 
 
 def install() -> None:
-    """Install the hook that opens the cliques of each program before it first runs. All ranks must call it."""
+    """Install the hook that makes cliques' communicators before a program first runs. All ranks must call it."""
     global _channel
     _channel = MPI.COMM_WORLD.Dup()
     require(_first_run, "mpixla.distributed", _open_cliques)
@@ -75,7 +75,7 @@ def _wait_for_all_ends(*_: object) -> None:
 
 
 def _open_cliques(executable: Any, devices: Sequence[Any]) -> None:
-    """Make the communicators of a program's collectives; raise NotImplementedError if MPI cannot carry them."""
+    """Make the communicators of a CPU program's collectives; raise NotImplementedError if MPI cannot carry them."""
     if devices[0].platform != "cpu" or getattr(_asking, "now", False):
         return
     found = [c for module in executable.hlo_modules() for c in collectives_of(module.to_string(), len(devices))]

@@ -93,7 +93,7 @@ def _mesh_groups(axes: str, ids: str, chosen: str) -> Any:
 
 
 def _parse_mesh_devices(ids: str, count: int) -> Any:
-    """Parse the device ids of a mesh in HLO text into an array of ids."""
+    """Parse the device ids of a mesh in HLO text, in order if it has none; raise ValueError for unknown notation."""
     found = _MESH_IOTA.fullmatch(ids.replace(" ", ""))
     if not ids:
         return np.arange(count)

@@ -30,7 +30,7 @@ def install(prepare: Callable[[Any, tuple[Any, ...]], None]) -> None:
 
     @replace("jax._src.interpreters.pxla:UnloadedMeshExecutable.build_unsafe_call", "self")
     def build_unprepared(build: Any, self: Any) -> Any:
-        """Build the executable's call, and mark it as one that is prepared at its first run."""
+        """Build an executable's call by JAX's function, and set its class so that the first run calls ``prepare``."""
         call = build(self)
         devices[call] = tuple(self.device_list)
         call.__class__ = Unprepared

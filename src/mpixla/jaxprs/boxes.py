@@ -125,7 +125,7 @@ class Graph:
         return None if i < 0 else self.eqns[i]
 
     def scalars_behind(self, variable: Any, place: int, depth: int = _DEPTH) -> list[int] | None:
-        """Return the equations behind a place that make a scalar, in their order; None if any has other operands."""
+        """Return the places, from ``place`` on, of equations that make a scalar; None if too deep or not scalar."""
         if _is_literal(variable) or self.place(variable) < place:
             return []
         eqn = self.maker(variable)
@@ -141,7 +141,7 @@ class Graph:
         return [*found, self._maker[variable]]
 
     def hoist(self, places: Sequence[int], before: int) -> None:
-        """Move equations right before a place."""
+        """Give these equations places right before ``before``, in their order; ``remaining`` returns them there."""
         for k, i in enumerate(places):
             self._hoisted[i] = before - 1 + (k + 1) / (len(places) + 1)
 
@@ -161,7 +161,7 @@ class Graph:
                 self._maker[v] = place
 
     def remaining(self) -> list[Any]:
-        """Return the equations without those that nothing needs."""
+        """Return the equations that have an effect or lead to a result, in the order of their places."""
         return [self.eqns[i] for i in self._needed()]
 
     def only_user(self, variable: Any) -> Any:
@@ -182,7 +182,7 @@ class Graph:
         return None if any(x is None for x in values) else _FOLDS[eqn.primitive](eqn, *values)
 
     def value_of(self, atom: Any) -> Any:
-        """Return the only value of an array whose items are all one constant, as a NumPy scalar; None of another."""
+        """Return as a NumPy scalar the literal of which all items of an array are copies; None if there is none."""
         while not _is_literal(atom):
             eqn = self.maker(atom)
             if eqn is None or eqn.primitive not in _RESHAPES:
@@ -193,7 +193,7 @@ class Graph:
     # Boxes
 
     def _begin(self, atoms: Sequence[Any], size: Sequence[int], shape: Sequence[int]) -> tuple[Any, ...] | None:
-        """Return the indices at which a dynamic slice begins; None if they are of a type that handlers do not take."""
+        """Return a dynamic slice's clamped start indices, ints or variables; None for a variable of another dtype."""
         begin = []
         for atom, m, n in zip(atoms, size, shape, strict=True):
             known = self._constant(atom)
@@ -203,7 +203,7 @@ class Graph:
         return tuple(begin)
 
     def read_box(self, eqn: Any) -> Box | None:
-        """Return the box that an equation reads, if it does nothing else."""
+        """Return the box that a slice of stride 1, or a dynamic slice, reads; None for any other equation."""
         if eqn is None or eqn.primitive not in (lax.slice_p, lax.dynamic_slice_p) or _is_literal(eqn.invars[0]):
             return None
         array, size = eqn.invars[0], eqn.outvars[0].aval.shape
@@ -216,7 +216,7 @@ class Graph:
         return None if begin is None else Box(array, begin, size)
 
     def view_of(self, atom: Any) -> Any:
-        """Return the variable, or literal, that an array is but for axes of one item."""
+        """Return the variable or literal that an array equals, but for added or removed axes of one item."""
         while not _is_literal(atom):
             eqn = self.maker(atom)
             if eqn is None or not is_view(eqn):
@@ -225,12 +225,12 @@ class Graph:
         return atom
 
     def box_of(self, atom: Any) -> Box | None:
-        """Return the box of an array that an array is, but for axes of one item."""
+        """Return the box of which an array is the slice, but for axes of one item; None if it is no slice."""
         viewed = self.view_of(atom)
         return None if _is_literal(viewed) else self.read_box(self.maker(viewed))
 
     def written_box(self, eqn: Any) -> Box | None:
-        """Return the box of its first operand that an equation writes, if it does nothing else."""
+        """Return the box of its first operand that an update or scatter writes; None if the equation is another."""
         if not writes_box(eqn) or _is_literal(eqn.invars[0]):
             return None
         array, shape = eqn.invars[0], eqn.invars[0].aval.shape

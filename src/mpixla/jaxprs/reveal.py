@@ -58,7 +58,7 @@ def show_effects(jaxpr: Any) -> Any:
 
 
 def _hides_communication(eqn: Any) -> bool:
-    """Return True if the ``impl`` of an equation's primitive communicates."""
+    """Return True if the ``impl`` of an equation's primitive communicates; False if it cannot be traced."""
     try:
         traced = _trace_impl(eqn)
     except Exception:  # any error, since other libraries' code gets no arrays
@@ -67,7 +67,7 @@ def _hides_communication(eqn: Any) -> bool:
 
 
 def reveal(jaxpr: Any, name: str) -> Any:
-    """Replace each primitive that hides communication by a call of its jaxpr; raise if the program has none."""
+    """Return a jaxpr where calls replace primitives that hide communication; raise NotImplementedError if none does."""
     failed: dict[str, Exception] = {}
 
     def rewrite_eqn(rewriting: Rewriting, eqn: Any) -> Any:

@@ -61,7 +61,7 @@ def limit_wait(what: str = "import mpixla", why: str = "") -> AbstractContextMan
 
 
 def _tell(what: str, sentence: str, done: threading.Event) -> None:
-    """Print that this rank waits, and end the job once a rank on this host has ended its script without an import."""
+    """Print, once for a launcher, that a rank waits; until ``done`` abort if a rank here ends without the import."""
     if host_lock.acquire(f"{what} {started.launcher()}"):  # once for the ranks of one launcher
         say(sentence)
     while not done.wait(_PAUSE):

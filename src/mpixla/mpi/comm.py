@@ -331,7 +331,7 @@ def reduction_of(op: Any) -> Reduction:
 
 
 def _function_of(op: MPI.Op) -> str:
-    """Return the name of the function that ``MPI.Op.Create`` was given, from mpi4py's pickling of the reduction."""
+    """Return the name of the function that ``MPI.Op.Create`` got, from mpi4py's pickling; "op" if it is unknown."""
     with suppress(Exception):  # a reduction that another library made
         made: Any = op.__reduce__()
         return str(made[1][0].__name__)

@@ -67,7 +67,7 @@ def note_missing_gpu() -> None:
 
 
 def _is_possible() -> bool:
-    """Return whether JAX could run programs on a GPU here, without starting JAX."""
+    """Return whether JAX may run on a GPU here, without starting it; pass JAX's HIP library to the C library."""
     if not any(os.environ.get(name) for name in _DRIVER_VARIABLES):
         platforms = jax.config.jax_platforms  # type: ignore[attr-defined]
         if platforms and not {"cuda", "rocm", "gpu"} & set(platforms.split(",")):

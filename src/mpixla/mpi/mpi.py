@@ -15,7 +15,7 @@ _PATIENCE = 20.0  # seconds until the report, as for the import (arrival.py)
 
 
 def _report_mixed_launcher() -> None:
-    """Print on rank 0 that Open MPI has started this process for MPICH, which may end it without a message."""
+    """Print a warning on rank 0 if Open MPI's mpirun has started this process, but mpi4py loads MPICH."""
     if "mpi4py.MPI" in sys.modules or os.environ.get("OMPI_COMM_WORLD_RANK") != "0":
         return
     with suppress(ImportError, AttributeError, RuntimeError):  # an mpi4py for one MPI only, or no MPI
@@ -30,7 +30,7 @@ def _report_mixed_launcher() -> None:
 
 
 def _report_lost_socket() -> None:
-    """Print that the socket to MPICH's launcher is closed: MPICH is about to end this process without a message."""
+    """Print a warning, once for a launcher, if MPICH's socket to it (PMI_FD) is closed: MPICH would end silently."""
     number = os.environ.get("PMI_FD", "")
     if "mpi4py.MPI" in sys.modules or not number.isdecimal() or "OMPI_COMM_WORLD_RANK" in os.environ:
         return

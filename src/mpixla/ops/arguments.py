@@ -48,7 +48,7 @@ def as_static(value: Any, what: str, name: str, kind: str) -> Any:
 
 
 def as_integer(value: Any, what: str, name: str) -> int:
-    """Return an integer that is known when tracing."""
+    """Return a static integer as an int; raise TypeError for a traced value or another type."""
     as_static(value, what, name, "integer")
     try:
         return int(value.__index__())
@@ -73,7 +73,7 @@ def ranks_left_to_calls() -> Iterator[None]:
 
 
 def as_rank(value: Any, what: str, name: str, comm: Comm) -> int:
-    """Return a static rank of the communicator."""
+    """Return a static rank; raise ValueError if the communicator lacks it, unless ``ranks_left_to_calls``."""
     rank = as_integer(value, what, name)
     if not 0 <= rank < comm.size and not _left_to_calls.get():
         alone = MPI.COMM_WORLD.Get_size() == 1
@@ -111,7 +111,7 @@ def _as_shift(shift: Shift, what: str, name: str, comm: Comm) -> Shift:
 
 
 def _as_peer(value: Any, what: str, name: str, comm: Comm) -> Rank:
-    """Return a rank, a ``Shift``, ``native.PROC_NULL``, or for a source ``native.ANY_SOURCE``."""
+    """Return a rank, a ``Shift``, ``native.PROC_NULL``, or for a source ``ANY_SOURCE``; ValueError for no such rank."""
     if isinstance(value, Shift):
         return _as_shift(value, what, name, comm)
     rank = as_integer(value, what, name)
@@ -125,7 +125,7 @@ def _as_peer(value: Any, what: str, name: str, comm: Comm) -> Rank:
 
 
 def _as_tag(value: Any, what: str, name: str, *, or_any: bool) -> Tag:
-    """Return a tag that a message can have, or ``native.ANY_TAG``."""
+    """Return a static tag, or with ``or_any`` ``native.ANY_TAG``; raise ValueError if this MPI has no such tag."""
     tag = as_integer(value, what, name)
     if or_any and tag == MPI.ANY_TAG:
         return native.ANY_TAG
@@ -150,7 +150,7 @@ def as_message(name: str, comm: Comm, **given: Any) -> dict[str, Any]:
 
 
 def as_axes(axes: Sequence[int], x: jax.Array, said: str, rule: str = "") -> tuple[int, ...]:
-    """Check that an array has these axes, each once, and return them counted from the front.
+    """Return an array's axes counted from the front; raise ValueError if it lacks one, or one is named twice.
 
     A refusal begins with ``said`` and ends with ``rule``, which has a space before it.
     """
@@ -164,7 +164,7 @@ def as_axes(axes: Sequence[int], x: jax.Array, said: str, rule: str = "") -> tup
 
 
 def as_capacity(capacity: Any, template: Any, name: str) -> int | None:
-    """Return the capacity of the result in rows if counts are known only at run time, else None."""
+    """Return a capacity in rows, None for static counts; raise TypeError for a template without a capacity."""
     if capacity is None:
         if template is not None:
             raise TypeError(
@@ -178,7 +178,7 @@ def as_capacity(capacity: Any, template: Any, name: str) -> int | None:
 
 
 def as_counts(value: Any, what: str, name: str, number: int, each: str, capacity: int | None) -> Any:
-    """Return ``number`` counts of rows, one for ``each`` in words: a tuple, or an array that the C library checks."""
+    """Return row counts, a static tuple, or with a capacity an array; raise ValueError unless there are ``number``."""
     if capacity is None:
         return _static_counts(value, what, name, number, each)
     counts = as_integers(value, what, name)
@@ -190,7 +190,7 @@ def as_counts(value: Any, what: str, name: str, number: int, each: str, capacity
 
 
 def _static_counts(value: Any, what: str, name: str, number: int, each: str) -> tuple[int, ...]:
-    """Check counts of rows that are known when tracing, ``number`` of them, and return them as a tuple."""
+    """Return static row counts as a tuple; raise TypeError or ValueError unless they are ``number``, all >= 0."""
     is_sequence = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
     for x in (value, *(value if is_sequence else ())):
         if is_traced(x):
@@ -213,7 +213,7 @@ def _static_counts(value: Any, what: str, name: str, number: int, each: str) -> 
 
 
 def as_integers(value: Any, what: str, name: str) -> jax.Array:
-    """Convert counts or sizes to an integer array of one type on every rank; raise TypeError for other values."""
+    """Convert counts or sizes to an array of int64, or int32 without x64, clipped; raise TypeError for other values."""
     # JAX would truncate NumPy's integers to the lower bits.
     given = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
     try:
@@ -230,7 +230,7 @@ def as_integers(value: Any, what: str, name: str) -> jax.Array:
 
 
 def as_reduction(op: Any, x: jax.Array, name: str) -> Reduction:
-    """Return the reduction of ``op``, which must take the array's dtype."""
+    """Return the ``Reduction`` of an mpi4py reduction; raise TypeError if it does not apply to the array's dtype."""
     reduction = reduction_of(op)
     kind = native.dtypes[x.dtype.name].kind
     if reduction.kinds is not None and kind not in reduction.kinds:
@@ -246,7 +246,7 @@ def as_reduction(op: Any, x: jax.Array, name: str) -> Reduction:
 
 
 def as_convention(cotangent: Any, name: str, comm: Comm) -> str:
-    """Check ``cotangent``, the way in which reverse mode counts a replicated result's cotangents, and return it.
+    """Check ``cotangent`` and return it; VARYING where JAX's types cannot mark a result as equal on all ranks.
 
     Where JAX's types cannot express that they count once, the cotangents of all ranks count.
     """

@@ -53,7 +53,7 @@ def _add_check(eqn: Any, comms: tuple[Comm, ...]) -> Any:
     cond = eqn.params["cond_jaxpr"]
 
     def condition(*args: Any) -> Any:
-        """Evaluate the loop's condition; compare its result between the ranks, with the numbers by which it ends."""
+        """Return the loop's condition; fail if ranks differ in it, report if they differ in numbers it compares."""
         goes_on, compared = _evaluate(cond, args)
         numbers = {f"number {i + 1} by which a loop ends {ASKS}": x for i, x in enumerate(compared)}
         for comm in comms:

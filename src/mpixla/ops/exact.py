@@ -133,7 +133,7 @@ def _as_fsum_axes(axis: Any, x: jax.Array) -> tuple[int, ...]:
 
 
 def check_floats(x: jax.Array, what: str, refusal: str) -> None:
-    """Raise TypeError for an array without an exact sum, or that needs none; ``refusal`` ends the latter message."""
+    """Raise TypeError for an array of integers or bools, whose message ends with ``refusal``, or of float8_e8m0fnu."""
     if not jnp.issubdtype(x.dtype, jnp.inexact):
         raise TypeError(f"{what} has dtype {x.dtype.name}, {refusal}")
     if x.dtype.name == "float8_e8m0fnu":

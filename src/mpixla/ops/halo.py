@@ -67,7 +67,7 @@ def _is_list(values: Any) -> bool:
 
 
 def _one_for_each(values: Any, what: str, dimensions: int, name: str) -> tuple[int, ...]:
-    """Check that there is one integer for each dimension, and return them as a tuple."""
+    """Return static integers, one for each dimension, as a tuple; raise ValueError for another number of them."""
     values = list(as_static(values, what, name, "integer")) if _is_list(values) else [as_integer(values, what, name)]
     if len(values) != dimensions:
         raise ValueError(
@@ -155,7 +155,7 @@ class _Halo:
     groups: tuple[tuple[int, ...], ...]  # of arrays that travel in one message: arrays of one dtype
 
     def cut(self, blocks: Sequence[Any], way: Sequence[int], inner: bool) -> list[Any]:
-        """Return one message for each group: its borders if ``inner``, else its ghosts."""
+        """Return a message for each group of arrays: their borders in a direction if ``inner``, else their ghosts."""
         parts = [
             _cut(x, *_message_bounds(x, axes, self.widths, way, inner))
             for x, axes in zip(blocks, self.axes, strict=True)
@@ -163,7 +163,7 @@ class _Halo:
         return [pack([parts[i] for i in places], 0) if len(places) > 1 else parts[places[0]] for places in self.groups]
 
     def put(self, blocks: list[Any], way: Sequence[int], messages: Sequence[Any]) -> None:
-        """Replace the entries of ``blocks`` by blocks with the ghosts in these messages."""
+        """Replace each array in the list ``blocks`` by one with a direction's ghosts from these messages."""
         for places, message in zip(self.groups, messages, strict=True):
             bounds = [_message_bounds(blocks[i], self.axes[i], self.widths, way, False) for i in places]
             shapes = tuple(tuple(np.subtract(end, begin).tolist()) for begin, end in bounds)
@@ -183,7 +183,7 @@ class _Halo:
 
 
 def _blocks_of(x: Any, comm: Any, width: Any, axes: Any, name: str) -> tuple[list[Any], _Halo]:
-    """Return the arrays of the operation ``name``, and the description of their exchange."""
+    """Return ``x``'s arrays and their exchange; TypeError if ``comm`` is not Cartesian, ValueError for unfit blocks."""
     if comm is None:
         raise TypeError(f"{name} needs a Cartesian communicator: pass what comm.Create_cart(dims, periods) gives.")
     c = comm_of(comm)

@@ -33,7 +33,7 @@ def _flatten_vector(tree: Any, what: str, name: str) -> tuple[list[jax.Array], A
 
 
 def _as_masks(mask: Any, leaves: list[jax.Array], structure: Any, name: str) -> list[jax.Array | None]:
-    """Return for each leaf the mask of entries that count, of a shape that broadcasts to it; None: all of them."""
+    """Return for each leaf the mask of entries that count, or None for all; raise ValueError if structures differ."""
     if mask is None:
         return [None] * len(leaves)
     given, given_structure = flatten(mask)
@@ -48,7 +48,7 @@ def _as_masks(mask: Any, leaves: list[jax.Array], structure: Any, name: str) -> 
 
 
 def _as_mask(mask: Any, leaf: jax.Array, name: str) -> jax.Array:
-    """Check a mask of bools that broadcasts to a leaf's shape, and return it as an array."""
+    """Return a mask as an array; raise TypeError if it is not of bools, ValueError if it does not broadcast."""
     taken = as_array(mask, "mask", name)
     if taken.dtype != bool:
         raise TypeError(f"mask of {name} must be of bools, which say what counts, but is of dtype {taken.dtype}.")
@@ -70,7 +70,7 @@ def _dot(x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def _concatenate(leaves: list[jax.Array], masks: list[jax.Array | None], work: Any, what: str) -> jax.Array:
-    """Return the leaves flattened and joined into one array, for an exact sum."""
+    """Return the masked leaves in one flat array of dtype ``work``; raise TypeError if not floats or complex."""
     for leaf in leaves:
         check_floats(leaf, what, "but exact is for floats and complex numbers. Convert it, or leave out exact.")
     return jnp.concatenate([leaf.reshape(-1) for leaf in _apply_masks(leaves, masks, work)])
@@ -224,7 +224,7 @@ def norm(
 
 @functools.partial(jax.jit, static_argnames=("ord", "work"))
 def _part_of_norm(leaves: list[jax.Array], masks: list[jax.Array | None], *, ord: float | str, work: Any) -> jax.Array:
-    """Return the operand of the reduction: the sum or maximum of this rank's part; for "rms" also how many count."""
+    """Return this rank's operand of a norm's reduction: a sum, or the maximum for inf; for "rms" with a count, too."""
     parts = _apply_masks(leaves, masks, work)
     if ord in (1, jnp.inf):
         sizes = list(map(_sizes, parts))

@@ -34,7 +34,7 @@ class Degrees(NamedTuple):
 
 
 def _degrees_of(comm: Any, name: str) -> tuple[Comm, Degrees]:
-    """Return a communicator's number, and how many neighbours this rank sends to and receives from in its topology."""
+    """Return the Comm, and how many destinations and sources this rank has; raise ValueError without a topology."""
     number = comm_of(comm)
     topology = MPI.UNDEFINED if comm is None else comm.Get_topology()
     if topology == MPI.CART:

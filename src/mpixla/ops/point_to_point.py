@@ -51,7 +51,7 @@ def if_any(recvtag: Any, then: Any, otherwise: Any) -> Any:
 
 
 def _recv_transpose_impl(ct: Any, *values: Any, comm: Comm, status: Status, **message: Any) -> list[Any]:
-    """Send the result's cotangent to the message's source, and return the template's."""
+    """Send the cotangent to the source, if it is a rank, and return the template's; TypeError for ``ANY_SOURCE``."""
     known = joined(message, values)
     source, tag = known["source"], known["recvtag"]
     if isinstance(source, jax.Array) or source != native.PROC_NULL:
@@ -214,7 +214,7 @@ def swapped(message: dict[str, Any]) -> dict[str, Any]:
 def _sendrecv_transpose_rule(
     ct: Any, *, types: Any, comm: Comm, status: Status, values: Sequence[Any] = (), **message: Any
 ) -> list[Any]:
-    """Return the cotangents of message and template; the template's is nonzero only from ``PROC_NULL``."""
+    """Exchange cotangents the other way; return the operand's, and the template's: zeros unless ``PROC_NULL``."""
     known = joined(message, values)
     refuse_any_source(known["source"], "sendrecv")
     params, route = split(swapped(known))

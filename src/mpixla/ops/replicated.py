@@ -56,7 +56,7 @@ _ASSERTED, CHECKED, REPORTED = range(3)
 
 
 def compare(values: Mapping[str, Any], comm: Comm, checked: int) -> None:
-    """Check, in checked mode, that arrays are the same on every rank; the report has their names, the keys."""
+    """Compare named arrays between ranks: if they differ, fail (``CHECKED``), or print a report once (``REPORTED``)."""
     assert_replicated_p.bind(*values.values(), comm=comm, leaves=tuple(map(_number, values)), checked=checked)
 
 

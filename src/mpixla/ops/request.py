@@ -113,7 +113,7 @@ def _start_abstract_eval(*operands: ShapedArray, batch: tuple[int, ...], **param
 
 
 def _row_shapes(*operands: ShapedArray, gives: _Type | None = None, **params: Any) -> list[ShapedArray]:
-    """Infer the result's type of a row that starts a request, an id, or waits for one, an array."""
+    """Return a row's result types: an id if it starts a request, an array if it waits for one, [] for wait_send."""
     if "batch" in params:
         return _start_abstract_eval(*operands, **params)
     return [] if gives is None else [with_shape(operands[0], gives.shape, dtype=gives.dtype)]
@@ -127,7 +127,7 @@ _rows: dict[str, Primitive] = {name: make(name, _row_shapes) for name in native.
 
 
 def _start_row(call: _Call, batch: tuple[int, ...], *operands: Any) -> list[Any]:
-    """Bind the primitive of the C table's row that starts the call's request."""
+    """Start the call's request by its row's primitive, with the batch where MPI takes it; return the request's id."""
     kind = call.kind
     data = [_to_row(x, kind.batch[0], len(batch)) for x in operands[: kind.takes]]
     attributes = {name: getattr(call, name) for name in native.request_ops[kind.row].parameters}

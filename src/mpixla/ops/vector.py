@@ -56,7 +56,7 @@ def communicate_rows(x: Any, name: str, fits: tuple[int, str] | None, communicat
 
 
 def with_template_and_counts(rows: Any, counts: Any, capacity: int | None, template: Any, name: str) -> Any:
-    """Return the received rows; with a capacity, with the template's rows behind them, and the counts."""
+    """Return the rows; with a capacity a pair: rows filled up from the template, counts. ValueError if it is unfit."""
     if capacity is None:
         return rows
 
@@ -491,7 +491,7 @@ def _row_places(offsets: Any, sizes: Any, rows: int, beyond: int) -> Any:
 
 
 def _sum_sizes(sizes: Any) -> Any:
-    """Return the sum of each rank's slice sizes; a number that C refuses if one is negative or the sum overflows."""
+    """Return each rank's sum of slice sizes; -1 if one is negative, the type's maximum on overflow: C refuses both."""
     most = np.iinfo(sizes.dtype).max
     is_beyond = sizes.astype(jnp.float32).sum(1) >= np.float32(most)
     return jnp.where((sizes < 0).any(1), -1, jnp.where(is_beyond, most, sizes.sum(1)))

@@ -43,7 +43,7 @@ def _make_no_hoist_rule(primitive: Any, before: Any, applies: Callable[[dict[str
     """Return a partial-eval rule by which JAX hoists a primitive out of no checkpoint's loop if ``applies(params)``."""
 
     def rule(trace: Any, *tracers: Any, **params: Any) -> Any:
-        """Bind the primitive as if its operands changed in the loop, so that JAX does not hoist it out."""
+        """Make known operands unknown while JAX hoists from a scan, so that the call stays; else apply JAX's rule."""
         if getattr(_loop, "depth", 0) and applies(params):
             tracers = tuple(trace.instantiate_const(t) for t in tracers)  # as if the operands changed in the loop
         elif before is not None:
@@ -67,7 +67,7 @@ def _make_no_drop_rule(primitive: Any, before: Callable[..., Any]) -> Callable[.
     """Return a partial-eval rule by which JAX drops no call in a primitive's jaxprs: they get one more result."""
 
     def rule(trace: Any, *tracers: Any, **params: Any) -> Any:
-        """Apply JAX's rule to jaxprs with one more result, which JAX keeps, and with it the calls."""
+        """Apply JAX's rule; where it may drop calls, to jaxprs with one more result, which JAX keeps with the calls."""
         operand = _find_droppable_operand(primitive, tracers, params)
         if operand is None:
             return before(trace, *tracers, **params)
@@ -111,7 +111,7 @@ def _make_scan_checkpoint_rule(before: Callable[..., Any]) -> Callable[..., Any]
 
 
 def install() -> None:
-    """Replace rules by which JAX linearizes, and partially evaluates checkpoints."""
+    """Replace JAX's linearization and checkpoint rules by ones that keep calls in place; UnfitError if it lacks one."""
     remat, jit = need(_REMAT), need("jax._src.pjit:jit_p")
     rules = need_rules(LINEARIZE, cond_p, jit, remat, scan_p, while_p)
     in_checkpoint = need_rules(IN_CHECKPOINT, scan_p)
@@ -129,7 +129,7 @@ def _apply_to_shown_jaxpr(rule: Callable[..., Any], trace: Any, *tracers: Any, j
 
 
 def install_refusals() -> None:
-    """Refuse derivatives in which JAX might drop, repeat or move calls."""
+    """Replace JAX's rules by ones that refuse derivatives of branches and checkpoints whose calls might be dropped."""
     for what, name in (("branch (jax.lax.cond)", "jax.lax:cond_p"), ("jax.checkpoint", _REMAT)):
         with suppress(UnfitError):
             primitive = need(name)

@@ -58,7 +58,7 @@ def _alike_lower(ctx: Any, x: Any, like: Any, *, kept: bool, is_zero: bool) -> l
 
 
 def _alike_batch(operands: Any, dims: Any, **params: bool) -> tuple[Any, Any]:
-    """Give ``x`` a batch axis if only ``like`` has one."""
+    """Bind with the first operand broadcast to a batch if only the second has one; return result and batch axis."""
     (x, like), (dim, of_like) = operands, dims
     if dim is None:
         x, dim = jnp.broadcast_to(x, (like.shape[of_like], *x.shape)), 0
@@ -66,7 +66,7 @@ def _alike_batch(operands: Any, dims: Any, **params: bool) -> tuple[Any, Any]:
 
 
 def _alike_jvp(primals: Any, tangents: Any, **params: bool) -> tuple[Any, Any]:
-    """Return ``x`` and its tangent; zeros become an array if ``like`` has a tangent."""
+    """Return the first operand, and its tangent: symbolic zeros become an array if the second operand has a tangent."""
     t, of_like = tangents
     if type(t) is ad.Zero and type(of_like) is not ad.Zero:
         t = match_tracing(t, of_like)

@@ -15,7 +15,7 @@ _REMAT = "jax._src.ad_checkpoint:RematTraced"
 
 
 def install() -> None:
-    """Replace the functions that linearize such a checkpoint and begin its reverse mode."""
+    """Replace ``lin`` and ``vjp_fwd`` of JAX's RematTraced by functions that refuse checkpoints that communicate."""
     for put in [replace(f"{_REMAT}.{name}", "self") for name in ("lin", "vjp_fwd")]:
         put(_derive_or_refuse)
 

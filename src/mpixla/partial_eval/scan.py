@@ -34,7 +34,7 @@ def install() -> None:
 
 
 def install_refusals() -> None:
-    """Refuse derivatives in which JAX would hoist a call out of its loop."""
+    """Replace JAX's linearization rules of scans by ones that refuse scans from which a call would be hoisted."""
     # Some versions of JAX have only the first registry.
     for name in (LINEARIZE, "jax._src.interpreters.ad:primitive_linearizations"):
         with suppress(UnfitError):

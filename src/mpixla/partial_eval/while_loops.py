@@ -42,7 +42,7 @@ def make_loop_decided_before(params: dict[str, Any], condition: Callable[..., An
         of_condition, of_body, first = operands[: split[0]], operands[slice(*split)], operands[split[1] :]
 
         def turn(state: tuple[Any, list[Any]]) -> tuple[Any, list[Any]]:
-            """Evaluate the body where the loop goes on, and the condition for the next turn."""
+            """Return the next state: the body's results where the loop goes on, else the old, and their condition."""
             goes_on, old = state
 
             def chosen(x: Any, y: Any) -> Any:
@@ -108,7 +108,7 @@ def _partial_eval_loop(before: Callable[..., Any], saveable: Any, unknown: Any, 
 
 
 def install() -> None:
-    """Replace JAX's rules for while loops."""
+    """Replace JAX's rules for batches, checkpoints and linearization of while loops; UnfitError if one is missing."""
     new: dict[str, Callable[..., Any]] = {
         _BATCH: _batch_loop,
         IN_CHECKPOINT: _partial_eval_loop,
@@ -120,7 +120,7 @@ def install() -> None:
 
 
 def install_refusals() -> None:
-    """Refuse batches and checkpoints of loops that communicate, where the rules of ``install`` are not installed."""
+    """Replace JAX's batching and checkpoint rules of while loops by ones that refuse loops that communicate."""
     for name, refuse in ((_BATCH, _batch_or_refuse), (IN_CHECKPOINT, _partial_eval_or_refuse)):
         with suppress(UnfitError):
             rules = need_rules(name, while_p)

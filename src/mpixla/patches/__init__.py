@@ -95,7 +95,7 @@ def _install(name: str, hook: ModuleType, *arguments: Any) -> str | None:
 
 
 def install() -> None:
-    """Install all hooks but those in ``MPIXLA_HOOKS_OFF``, and warn on rank 0 of hooks that do not fit this JAX."""
+    """Install all hooks but those in MPIXLA_HOOKS_OFF; ValueError for unknown names; warn on rank 0 of unfit hooks."""
     unknown = off - {*HOOKS, *ON_REQUEST, "all"}
     if unknown:
         raise ValueError(

@@ -14,14 +14,14 @@ _WRITE = "jax._src.compiler:_cache_write", "cache_key", "compile_time_secs", "mo
 
 
 def install() -> None:
-    """Let sharded programs that take tokens be compiled, and keep them from being written to the cache."""
+    """Set ``state.cache``, which keeps sharded programs with tokens out of the compilation cache once it is called."""
     need(*_WRITE)
     state.cache = _replace
 
 
 @functools.cache
 def _replace() -> None:
-    """Replace JAX's writing of its cache, to leave out programs with tokens for several devices."""
+    """Replace JAX's function that writes the cache, once: it leaves out programs with tokens for several devices."""
 
     @replace(*_WRITE)
     def write_rest(write: Any, key: str, seconds: float, name: str, backend: Any, executable: Any, *rest: Any) -> None:

@@ -13,7 +13,7 @@ LOST = "A program that catches the exception of a failed call ends badly all the
 
 
 def install() -> None:
-    """Replace the constructor of JAX's exception by one that notes the failure as seen."""
+    """Replace JaxRuntimeError's constructor by one that tells the C library that the program has seen the failure."""
     init = JaxRuntimeError.__init__
 
     def init_and_tell(self: Any, *args: Any) -> None:

@@ -21,7 +21,7 @@ def install() -> None:
 
 
 def _refuse_argument(x: Any) -> Any:
-    """Raise a ValueError, since JAX replaces the words of a TypeError."""
+    """Raise ValueError with advice for an MPI object that JAX gets as an array: JAX would change a TypeError's text."""
     name, example = "", "functools.partial(f, comm=comm)"
     if isinstance(x, MPI.Op) and x.is_predefined:
         name = f"MPI.{reduction_of(x).name}, "
@@ -35,7 +35,7 @@ def _refuse_argument(x: Any) -> Any:
 
 @functools.cache
 def _explain_exports() -> None:
-    """Replace the check of jax.export, when the first program is exported: the module takes a while to import."""
+    """Replace jax.export's check by one whose error names ``export_checks``; called when a program is exported."""
     try:
         put = replace("jax._src.export._export:_check_module", "mod", "disabled_checks")
     except UnfitError:

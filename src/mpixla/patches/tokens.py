@@ -19,7 +19,7 @@ _tokens: dict[tuple[Any, ...], Any] = {}  # for each list of devices
 
 
 def install() -> None:
-    """Replace the function that returns a dispatch's token."""
+    """Replace JAX's function for a dispatch's token: the effect has one for each list of devices. Set state.tokens."""
     need("jax._src.dispatch:runtime_tokens.current_tokens")
     clear = need("jax._src.dispatch:runtime_tokens.clear")
 

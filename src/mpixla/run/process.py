@@ -34,7 +34,7 @@ def install() -> None:
 
 
 def _share_file() -> None:
-    """Open the file through which ranks of a host print the same message once (base/shared_message.py)."""
+    """Open, on all ranks, the file by which ranks of a host print the same message once (base/shared_message.py)."""
     comm = own_comm()
     if comm.Get_size() > 1:
         name = comm.bcast(secrets.token_hex(8))

@@ -55,7 +55,7 @@ def share_cores(of: list[set[int]], place: int, ranks: int, threads: int | None)
 
 
 def _pin(threads: str) -> None:
-    """Pin this rank to its share of the cores, and set XLA's number of threads to match."""
+    """Pin this rank to its share of the cores, or warn if too few, and set NPROC for XLA; exit without a local rank."""
     known = [(os.environ[rank], os.environ[size]) for rank, size in PLACES if rank in os.environ and size in os.environ]
     if not known:
         sys.exit(
@@ -78,7 +78,7 @@ def _pin(threads: str) -> None:
 
 
 def _exec_program(command: list[str], variable: str, parent: int, launcher: int) -> NoReturn:
-    """Execute the user's Python in this child process, which the kernel kills if its parent ends (on Linux)."""
+    """Execute the user's Python in this child, which the kernel kills with its parent (Linux); exit with 1 on error."""
     try:
         with suppress(AttributeError):  # not on Linux
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -58,7 +58,7 @@ def _refuse_command(sentence: str) -> NoReturn:
 
 
 def _command(options: Namespace, library: Library, python: list[str]) -> tuple[list[str], dict[str, str]]:
-    """Return the command line and the environment that start the ranks, by srun or by the MPI's launcher."""
+    """Return the command line and environment that start the ranks, by srun or MPI's launcher; exit if impossible."""
     kind = launchers.kind_of(library)
     asked = _environment_of(options)
     started = [*python, *_runner_arguments(options), *options.program]
@@ -112,7 +112,7 @@ def _environment_of(options: Namespace) -> dict[str, str]:
 
 
 def _host_options(options: Namespace, kind: launchers.Kind, environment: Mapping[str, str]) -> list[str]:
-    """Return the launcher's options for the hosts and the number of ranks on each."""
+    """Return the launcher's options for hosts and ranks on each; without hosts, for more ranks than cores if needed."""
     if not options.hosts:
         return list(kind.crowded) if options.ranks > len(find_cores()) else []
     each = ceil(options.ranks / len(options.hosts))

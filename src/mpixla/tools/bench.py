@@ -22,7 +22,7 @@ _REPEATS = 3
 
 
 def run() -> int:
-    """Print a table of times on rank 0, and return the exit status. All ranks must call it."""
+    """Measure sendrecv and allreduce, print a table on rank 0, return the exit status. All ranks must call it."""
     comm = MPI.COMM_WORLD.Clone()
     rank, size = comm.Get_rank(), comm.Get_size()
     if wrong := wrong_launcher():
@@ -50,7 +50,7 @@ def run() -> int:
 
 
 def _measure(call: Callable[[Any], Any], x: jax.Array, comm: MPI.Intracomm) -> float:
-    """Return the seconds of one call, on the rank where it takes longest."""
+    """Return the shortest of several times of a call in a jitted loop, in seconds, on the slowest rank."""
 
     @jax.jit
     def loop(n: Any, x: Any) -> Any:

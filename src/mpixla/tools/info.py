@@ -38,7 +38,7 @@ def say(text: str) -> None:
 
 
 def run() -> int:
-    """Print the report on rank 0, and return the exit status. All ranks must call it."""
+    """Print the report on rank 0; return 1 if the launcher is another MPI's, else 0. All ranks must call it."""
     comm = MPI.COMM_WORLD
     transport = _transport()
     end = threading.Timer(_PATIENCE, abort, [_NOTHING_ARRIVES.format(_PATIENCE)])

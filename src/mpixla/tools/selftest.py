@@ -171,7 +171,7 @@ def _wait_without_spinning() -> None:
 
 
 def _on_all_ranks(check: Check, world: World, timeout: float) -> list[str]:
-    """Run a check on all ranks, and return on each the same list: a line for each rank on which it failed."""
+    """Run a check on all ranks; return a line for each rank where it failed. Abort the job if one does not return."""
 
     def limit_check(seconds: float, why: str) -> AbstractContextManager[None]:
         """Return a context that aborts the job with a report if its body takes longer than ``seconds``."""

@@ -16,7 +16,7 @@ _JOB = "import sys; from mpixla.tools import selftest; sys.exit(selftest.run(tri
 
 
 def gpu_memory_through_mpi() -> str:
-    """Return in words whether MPI can send from a GPU's memory. Call it on one rank."""
+    """Run a job of two ranks that sends a GPU's memory by MPI; return in words if it works. Call it on one rank."""
     if why_not := gpu.mpi_refuses():
         return f"not tried: {why_not}"
     environment = {

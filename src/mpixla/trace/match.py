@@ -15,7 +15,7 @@ _SHOWN = 5  # notes on calls that do not fit together
 
 
 def match(job: Job) -> None:
-    """Set for each call of a job how long it waited, and for which rank."""
+    """Set for each call of a job how long it waited, and for which rank; note calls that do not fit together."""
     meetings: dict[Any, list[Call]] = defaultdict(list)  # by communicator and number
     messages: dict[Any, list[Call]] = defaultdict(list)
     for call in job.calls():

@@ -22,7 +22,7 @@ Event = dict[str, Any]
 
 
 def _arguments(call: Call) -> Event:
-    """Return an event's arguments: the attributes that the call has."""
+    """Return a call's known attributes by the names in the timeline, times in microseconds."""
     values = {
         "failed": int(call.has_failed),
         **{name: getattr(call, name) for name in _SAID},
@@ -65,7 +65,7 @@ def _call_events(call: Call) -> Iterator[Event]:
 
 
 def _arrow(name: str, category: str, number: str, start: Call, end: Call, when: int) -> Iterator[Event]:
-    """Yield an arrow from the beginning of one call to another call at a time."""
+    """Yield the two events of an arrow from the beginning of the call ``start`` to the call ``end`` at ``when``."""
     arrow = {"name": name, "cat": category, "id": number}
     yield {"ph": "s", **arrow, "pid": start.rank, "tid": start.lane, "ts": start.begin / 1000}
     yield {"ph": "f", "bp": "e", **arrow, "pid": end.rank, "tid": end.lane, "ts": when / 1000}

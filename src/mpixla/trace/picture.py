@@ -27,7 +27,7 @@ _PARTS = {
 
 
 def _add(share: Any, begin: float, end: float) -> None:
-    """Add to each step the share of it that a span covers."""
+    """Add, in place, to each time step the share of the step that the span from ``begin`` to ``end`` covers."""
     first, last = int(begin), min(ceil(end), len(share))
     share[first:last] += np.diff(np.clip(np.arange(first, last + 1), begin, end))
 

@@ -173,7 +173,7 @@ _Parts = dict[tuple[int, int], bytearray]
 
 
 def _convert_communicators(records: Any, parts: _Parts, agreed: dict[int, int]) -> dict[int, Comm]:
-    """Convert the file's records of communicators, and return the communicators by their numbers.
+    """Return a file's communicators by their numbers, without those whose records are damaged.
 
     The group of a communicator is its agreed number, or else its name, members and size; in either case with a counter
     of the communicators with the same key.
@@ -193,7 +193,7 @@ def _convert_communicators(records: Any, parts: _Parts, agreed: dict[int, int]) 
 
 
 def _convert_record(rank: int, r: dict[str, Any], comms: dict[int, Comm], texts: dict[int, str]) -> Call:
-    """Convert a record of a timeline's file into a ``Call``; negative numbers stand for None."""
+    """Convert a record of a file into a ``Call``, negative numbers to None; raise LookupError if it is damaged."""
     comm, is_over, to, source = comms[r["number"]], r["state"] != layout.OPEN, r["to"], r["from"]
     # Negative numbers stand for None.
     known: dict[str, Any] = {n: r[n] if r[n] >= 0 else None for n in ("sequence", "root", "to", "items")}
@@ -232,7 +232,7 @@ def _convert_records(rank: int, records: Any, comms: dict[int, Comm], parts: _Pa
 
 
 def _assign_lanes(calls: list[Call]) -> None:
-    """Set each call's lane, the first one that no other call occupies at that time.
+    """Set each call's ``lane``, the first row of its rank's timeline that no other call occupies at that time.
 
     Threads would not do as lanes, since XLA moves programs from thread to thread.
     """
@@ -243,7 +243,7 @@ def _assign_lanes(calls: list[Call]) -> None:
 
 
 def _pair_requests(calls: list[Call]) -> None:
-    """Link each call that starts a request with the call that waits for it."""
+    """Set ``wait`` of each call that starts a request to the call that waits for that request."""
     started: dict[str, Call] = {}
     for call in calls:
         if call.request and call.category == "start":
@@ -305,14 +305,14 @@ def _choose_run(timelines: list[Timeline], notes: list[str]) -> dict[int, Timeli
 
 
 def _clock_offset(readings: list[tuple[int, int, int]], when: int) -> int:
-    """Return by how much rank 0's clock is ahead at a time, interpolated between the readings."""
+    """Return by how much rank 0's clock is ahead at a time, inter- or extrapolated linearly from two readings."""
     i = min(max(bisect_right(readings, (when, 0, 0)), 1), len(readings) - 1)
     (first, low, _), (second, high, _) = readings[i - 1], readings[i]
     return low if first == second else low + (high - low) * (when - first) // (second - first)
 
 
 def _align_clocks(timelines: dict[int, Timeline], notes: list[str]) -> None:
-    """Convert all times to rank 0's clock. Ranks with the same clock share its readings."""
+    """Shift all calls' times to rank 0's clock by the readings; note if clocks of several hosts were not compared."""
     clocks: dict[str, list[Timeline]] = defaultdict(list)
     for timeline in timelines.values():
         clocks[timeline.clock].append(timeline)
@@ -345,7 +345,7 @@ def _begin_at_zero(calls: list[Call]) -> int:
 
 
 def read(directory: Path) -> Job:
-    """Read the timelines of a run from a directory, and return them as a job.
+    """Return the newest run's timelines in a directory as a Job, on rank 0's clock from 0 on, with notes on problems.
 
     Args:
         directory: the directory that ``MPIXLA_TRACE`` named.
