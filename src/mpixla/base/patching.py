@@ -59,7 +59,7 @@ def replace(name: str, *arguments: str) -> Callable[[Callable[..., Any]], None]:
     outer, last = re.split(r"[.:](?=\w+$)", name)
 
     def put(new: Callable[..., Any]) -> None:
-        """Replace JAX's function by ``new``, with JAX's own as the first argument."""
+        """Put into JAX's module a wrapper that calls ``new`` with the original function before the arguments."""
 
         @functools.wraps(original)
         def call(*args: Any, **options: Any) -> Any:

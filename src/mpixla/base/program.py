@@ -119,7 +119,7 @@ def run(program: list[str]) -> None:
         """Wrap an exception hook: hide the runner's frames, and end the job if mpixla's import has not succeeded."""
 
         def print_without_us(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-            """Print an uncaught exception without the runner's frames, and end the job if other ranks may wait."""
+            """Print an exception without the runner's frames; end the job if mpixla's import had not ended."""
             while trace and trace.tb_frame.f_code.co_filename in own:
                 trace = trace.tb_next
             value = value.with_traceback(trace)

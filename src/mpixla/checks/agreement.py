@@ -31,7 +31,7 @@ def _wish_checks() -> str | None:
 
 
 def _begin_checks(modes: Sequence[str | None]) -> None:
-    """Turn on the comparison of the ranks' calls, which ``MPIXLA_CHECK`` sets; by default of first calls only.
+    """Compare calls between ranks as MPIXLA_CHECK says, by default first ones; raise if it is invalid or differs.
 
     Raises:
         ValueError: on all ranks, if ``MPIXLA_CHECK`` has no valid value on one of them.
@@ -71,7 +71,7 @@ def _wish_progress() -> bool:
 
 
 def _begin_progress(wishes: Sequence[bool]) -> None:
-    """Start MPI's progress thread if the user asks for it, or by default if there are several hosts.
+    """Start MPI's progress thread if asked, by default on several hosts; RuntimeError if MPI lacks thread support.
 
     Raises:
         RuntimeError: if the user asks for it without ``MPI_THREAD_MULTIPLE``.

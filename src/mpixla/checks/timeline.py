@@ -27,7 +27,7 @@ def wish() -> tuple[bool, str, str]:
 
 
 def begin(wishes: Sequence[tuple[bool, str, str]]) -> None:
-    """Start to write a timeline on the ranks whose environment asks for one; raise if that fails on any of them.
+    """Start to write timelines on ranks whose environment asks for them; raise ImportError on all ranks if one fails.
 
     Raises:
         ImportError: on all ranks, if one of them cannot write.

@@ -19,7 +19,7 @@ _USAGE = (
 
 
 def _main(arguments: list[str]) -> None:
-    """Install the modules that the command line names, and run its program with them."""
+    """Install the interfaces of the command line and run its program, where MPI.Init does nothing; or print usage."""
     if arguments[:1] in (["-h"], ["--help"]):
         print_and_exit(0, _USAGE)
     names, *words = arguments or [""]

@@ -93,7 +93,7 @@ def _without_token(name: str, module: str = _PACKAGE) -> Callable[..., Any]:
 
     @functools.wraps(getattr(mpixla, name))
     def op(*args: Any, **kwargs: Any) -> Any:
-        """Call mpixla's operation; return [] if it has no result, and raise if a token is passed."""
+        """Call mpixla's operation; return [] if it has no result; RuntimeError or TypeError if a token is passed."""
         if "token" in kwargs and module != _PACKAGE:
             raise TypeError(f"{name}() of {module} takes no token. mpi4jax.{name}() does.")
         if "token" in kwargs:
@@ -113,7 +113,7 @@ def _with_token(name: str) -> Callable[..., Any]:
 
     @functools.wraps(getattr(mpixla, name))
     def op(*args: Any, token: Any = None, **kwargs: Any) -> Any:
-        """Call mpixla's operation, and return its result, if it has one, and a token."""
+        """Call mpixla's operation, and return (result, token), or for barrier and send the token alone."""
         token = take_token(token, name)
         result = _call_operation(name, args, kwargs)
         token = pass_on(token)

@@ -24,7 +24,7 @@ def new_token() -> jax.Array:
 
 
 def take_token(token: Any, name: str) -> Any:
-    """Return the token that the operation ``name`` was given, as an array.
+    """Return the token of operation ``name`` as an array, a new one for None or JAX's; raise TypeError for others.
 
     JAX's own token is replaced by a new one, since neither JAX's control flow nor XLA's programs with effects accept
     it; None is replaced, too.

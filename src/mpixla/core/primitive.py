@@ -53,7 +53,7 @@ def counts_once(comm: Comm) -> bool:
 
 
 def make(name: str, shapes: ShapeRule, *, lower: Callable[..., Any] | None = None, **rules: Unpack[Rules]) -> Primitive:
-    """Return a new primitive for the row ``name`` of native/tables/ops.def.
+    """Return a new primitive with the effect, lowered to the C handler of row ``name`` of native/tables/ops.def.
 
     It communicates in program order when traced, and through a compiled program of its own when called with arrays.
     Its parameters include the row's attributes. ``lower`` is ``lower_in_place`` for rows of many arrays. ``rules`` are
@@ -64,7 +64,7 @@ def make(name: str, shapes: ShapeRule, *, lower: Callable[..., Any] | None = Non
 
 
 def compose(name: str, shapes: ShapeRule, fun: Callable[..., Sequence[Any]], **rules: Unpack[Rules]) -> Primitive:
-    """Return a new primitive that is lowered as ``fun``, a composition of primitives, and has rules of its own.
+    """Return a new primitive with the effect, lowered as ``fun``, a composition of primitives, and rules of its own.
 
     ``fun`` takes the operands, and the parameters as keywords, and returns the list of results. The primitive has the
     effect even if ``fun`` does not communicate: its transpose does, and JAX must not drop the primitive on a rank that
@@ -209,7 +209,7 @@ LAYOUT_TARGET = "LayoutConstraint"  # the custom call of with_layout_constraint
 
 
 def row_major(ctx: Any, aval: ShapedArray, value: Any) -> Any:
-    """Return a value in row-major layout, which handlers read and write, for calls without fixed layouts."""
+    """Constrain a value to row-major layout, for calls without fixed layouts; return it unchanged below two axes."""
     if aval.ndim < 2:
         return value  # there is one layout
     # As with_layout_constraint is lowered. XLA ignores the operand's layout.

@@ -166,7 +166,7 @@ def _define_transpose(primitive: Primitive, transpose: Transpose) -> None:
 
 
 def with_batch_at(axis: int, operands: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
-    """Move each operand's batch axis to ``axis``, broadcasting operands without a batch; -1 is the last axis."""
+    """Return the operands with their batch axes at ``axis`` (-1: the last), broadcast where they have none."""
     size = next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
 
     def placed(x: Any, d: int | None) -> Any:
@@ -184,7 +184,7 @@ def _define_batching(primitive: Primitive, axes: BatchAxes) -> None:
     """
 
     def batching_rule(operands: Any, dims: Any, **params: Any) -> tuple[Any, Any]:
-        """Bind the primitive once for the batch; one call for each entry if ranks or tags differ within it."""
+        """Bind the primitive once for the batch, or per entry if ranks or tags differ; return results and axes."""
         n = len(operands) - has_values(params)
         if any(dim is not None for dim in dims[n:]):
             return _one_by_one(primitive, operands, dims, params)

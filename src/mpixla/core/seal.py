@@ -86,7 +86,7 @@ def computes(jaxpr: Any) -> bool:
 
 
 def seal(jaxpr: Any) -> Any:
-    """Wrap a program in one ``sealed_p`` equation, which hides the ordered effect.
+    """Wrap a jaxpr in one ``sealed_p`` equation without the ordered effect; unchanged if it computes no result.
 
     A program that computes no result is unchanged: JAX waits for it by the effect.
     """

@@ -46,7 +46,7 @@ class _Operands(NamedTuple):
 
 
 def _split(operands: Sequence[Any], params: dict[str, Any]) -> _Operands:
-    """Return the operands of a message with windows by kind."""
+    """Return a windowed message's operands as arrays, numbers known at run time, and first indices of boxes."""
     begins = sum(i is None for name in _BEGINS for i in params.get(name, ()))
     arrays = len(operands) - begins - has_values(params)
     return _Operands(
@@ -94,7 +94,7 @@ def _lower(row: native.Op, ctx: Any, *operands: Any, receives: bool, status_byte
 
 
 def use_windows(primitive: Primitive) -> None:
-    """Have programs that are sealed use windows for the messages of a primitive, whose name is that of its row."""
+    """Register for a primitive, named as its row, the one with windows that sealed programs use for its messages."""
     row, windowed = native.ops[primitive.name], Primitive(primitive.name)
     windowed.def_effectful_abstract_eval(_types)
     mlir.register_lowering(windowed, lambda ctx, *xs, **params: _lower(row, ctx, *xs, **params), cacheable=False)
@@ -322,7 +322,7 @@ def _may_overwrite(eqn: Any) -> bool:
 
 
 def _add_box(params: dict[str, Any], which: str, box: Box) -> list[Any]:
-    """Add a box to the parameters of a call; return the indices that are operands."""
+    """Set a box's begin and size in a call's parameters; return the indices known only at run time, None there."""
     params[f"{which}begin"] = tuple(i if type(i) is int else None for i in box.begin)
     params[f"{which}size"] = tuple(box.size)
     return [i for i in box.begin if type(i) is not int]
@@ -350,7 +350,7 @@ class _Windows:
         return self._seen[key][0]
 
     def _rewritten(self, jaxpr: Any, in_memory: tuple[bool, ...], is_free: tuple[bool, ...]) -> Any:
-        """Return a jaxpr whose messages, and those of jaxprs inside it, have windows."""
+        """Return a jaxpr with windows in its messages and in inner jaxprs; the same object if nothing has changed."""
         inner = getattr(jaxpr, "jaxpr", jaxpr)
         free = {v for v, yes in zip(inner.invars, is_free, strict=True) if yes}
         eqns = self._with_inner_jaxprs(inner, {*inner.invars, *inner.constvars} - free)
@@ -371,7 +371,7 @@ class _Windows:
         last.update((atom, len(eqns)) for atom in jaxpr.outvars if not hasattr(atom, "val"))
 
         def ends(i: int, atom: Any) -> bool:
-            """Return True if nothing needs an operand behind an equation."""
+            """Return True if operand ``atom`` is a variable, used once by equation ``i`` and by nothing behind."""
             is_variable = not hasattr(atom, "val")
             once = sum(x is atom for x in eqns[i].invars) == 1
             return is_variable and once and atom not in bound and last[atom] == i
@@ -381,7 +381,7 @@ class _Windows:
         return eqns
 
     def _inside(self, eqn: Any, ends: list[bool]) -> Any:
-        """Return an equation with windows in its jaxprs. ``ends``: operands that nothing needs behind it."""
+        """Return an equation with windows in its jaxprs, not in shard_map's. ``ends``: operands not needed later."""
         params, is_loop = eqn.params, eqn.primitive in LOOPS
         if eqn.primitive.name == "shard_map":
             return eqn

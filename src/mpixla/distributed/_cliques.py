@@ -56,7 +56,7 @@ _end_is_said: list[MPI.Request] = []
 
 
 def _wait_for_all_ends(*_: object) -> None:
-    """Tell all other ranks that this one has come to its end, and wait until all of them have.
+    """Tell all other ranks that this rank has ended its program, and wait until all have; do so only once.
 
     A rank that waits for this one in a collective is reported by the time limit's thread, as in mpixla's operations
     (native/watch/deadline.c); a rank that waits for it before a program sees the message in ``_wait_for_ranks``.
@@ -97,7 +97,7 @@ def _open_cliques(executable: Any, devices: Sequence[Any]) -> None:
 
 
 def refuse_where_mpi_cannot(collective: Collective) -> None:
-    """Raise NotImplementedError if XLA cannot pass a collective to MPI.
+    """Raise NotImplementedError for a collective whose dtype XLA cannot pass to MPI, or with too many items for an int.
 
     XLA has MPI datatypes for few of its types, and passes counts as ints, in bytes for all collectives but reductions.
     """

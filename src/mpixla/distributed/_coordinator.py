@@ -13,7 +13,7 @@ _SIOCGIFADDR = 0xC0206921 if sys.platform == "darwin" else 0x8915  # the kernel'
 
 
 def find_coordinator() -> str:
-    """Return an address and a free port of rank 0's host that all ranks reach. All ranks must call it.
+    """Return "address:port" of rank 0's host that all ranks reach; RuntimeError if none. All ranks must call it.
 
     Raises:
         RuntimeError: on all ranks, if some rank does not reach any address.

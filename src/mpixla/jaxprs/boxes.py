@@ -172,7 +172,7 @@ class Graph:
     # Constants
 
     def _constant(self, atom: Any) -> Any:
-        """Return the value of a small constant as a NumPy array; None if it is none."""
+        """Return in NumPy the value of a literal, or of a small array made of literals alone; None for any other."""
         if _is_literal(atom):
             return np.asarray(atom.val)
         eqn = self.maker(atom)

@@ -71,7 +71,7 @@ def reveal(jaxpr: Any, name: str) -> Any:
     failed: dict[str, Exception] = {}
 
     def rewrite_eqn(rewriting: Rewriting, eqn: Any) -> Any:
-        """Replace an equation that hides communication by a call of its traced jaxpr."""
+        """Replace an equation that hides communication by a call of its jaxpr; note a failed trace in ``failed``."""
         if not may_hide(eqn.primitive):
             return rewriting.inside(eqn)
         try:

@@ -30,7 +30,7 @@ _WHY_IN_A_POOL = (
 
 @contextlib.contextmanager
 def run_timer(timer: threading.Timer) -> Iterator[None]:
-    """Run a timer during the body of the with statement, in a daemon thread."""
+    """Run a timer in a daemon thread during the with body; then cancel it, and wait for its thread."""
     timer.daemon = True
     timer.start()
     try:
@@ -41,7 +41,7 @@ def run_timer(timer: threading.Timer) -> Iterator[None]:
 
 
 def limit_wait(what: str = "import mpixla", why: str = "") -> AbstractContextManager[None]:
-    """Return a context that reports once if its body waits long for another rank, or ends the job.
+    """Return a context that, if its body takes long, reports it once; or ends the job if ``MPIXLA_TIMEOUT`` is set.
 
     It ends the job if ``MPIXLA_TIMEOUT`` is set, and the body takes longer than that and than ``_LEAST``.
     """

@@ -38,7 +38,7 @@ def host(namespace: str) -> str:
 
 
 def compare(comm: Any, ranks: Sequence[int], now: Callable[[], int], seconds: float) -> Reading | None:
-    """Compare this rank's clock with rank 0's, and return the reading with the shortest round trip.
+    """Return the best reading of rank 0's clock against this rank's; None on rank 0, on others, or past the limit.
 
     Rank 0 and ``ranks`` must call it at about the same time.
 

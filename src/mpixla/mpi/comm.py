@@ -115,7 +115,7 @@ class Status:
 
     @cached_property
     def id(self) -> int:
-        """Return its number, and register it first: for a traced program, which fills the object at each run."""
+        """Return the C library's number of the status object; register the object first, which each run then fills."""
         if self.object is None:
             return self.address
         number = native.check(native.lib.mpixla_status_register(self.address))
@@ -176,7 +176,7 @@ _users_is_alive = False  # once it is freed, another communicator may have its h
 
 
 def own_comm() -> MPI.Intracomm:
-    """Return the default communicator of operations, for mpi4py's calls at import and in tests.
+    """Return the default communicator, a clone of MPI.COMM_WORLD; the first call, which makes it, is collective.
 
     The first call makes the two clones, so all processes must make it.
     """
@@ -227,7 +227,7 @@ def is_default(comm: MPI.Comm) -> bool:
 
 @cache
 def channel_of_reports() -> int:
-    """Return the handle of a duplicate of ``MPI.COMM_WORLD`` for error reports between ranks.
+    """Return the handle of a duplicate of MPI.COMM_WORLD for error reports; the first call, collective, makes it.
 
     The first call is collective. The duplicate is never freed, since other ranks may have ended.
     """
@@ -237,7 +237,7 @@ def channel_of_reports() -> int:
 
 
 def communicator_of(comm: Any) -> MPI.Intracomm:
-    """Check that ``comm`` is an mpi4py communicator, and return it; return the default communicator for None.
+    """Return ``comm``, the default communicator for None; TypeError, ValueError or RuntimeError if it is unusable.
 
     Raises:
         TypeError: if it is no intra-communicator.
@@ -300,7 +300,7 @@ _predefined: dict[int, Reduction] = {
 
 
 def reduction_of(op: Any) -> Reduction:
-    """Return an mpi4py reduction with its number, and register a user-made one with the C library.
+    """Return an mpi4py op as a Reduction, registered if user-made; raise TypeError or ValueError if it is unusable.
 
     Raises:
         TypeError: if it is no ``MPI.Op``.

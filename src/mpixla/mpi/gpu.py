@@ -26,7 +26,7 @@ in_job = _here = False  # True if any rank of the job may use a GPU; True if thi
 
 
 def wish() -> bool:
-    """Return whether this rank may use a GPU: its part of what the ranks agree on at import."""
+    """Return whether this rank may use a GPU, for the agreement of all ranks at import; keep the answer, too."""
     global _here
     _here = _is_possible()
     return _here

@@ -80,7 +80,7 @@ def _weighted_prefix(scan: Primitive, x: Any, t: Any, comm: Comm, op: Reduction,
 
 
 def replicated_cotangent(ct: Any, comm: Comm, cotangent: str) -> Any:
-    """Return the operand's cotangent from that of a result equal on all ranks; their sum if they are varying."""
+    """Return the operand's cotangent from ``ct`` of a result equal on all ranks: ``ct``, if VARYING its sum."""
     if cotangent == VARYING:
         return allreduce_p.bind(ct, comm=comm, op=SUM, cotangent=VARYING)[0]
     return pvary_p.bind(ct, comm=comm)[0]
@@ -340,7 +340,7 @@ def barrier(*, comm: MPI.Comm | None = None) -> None:
 
 
 def _bcast_transpose_rule(ct: Any, *, types: Any, comm: Comm, root: int, cotangent: str) -> list[Any]:
-    """Return on the root its cotangent, or the sum of all ranks' if they are varying; zeros elsewhere."""
+    """Return the operand's cotangent: on the root the result's, or its sum over ranks if VARYING; zeros elsewhere."""
     if cotangent == VARYING:
         (total,) = reduce_p.bind(ct, comm=comm, op=SUM, root=root)
     else:

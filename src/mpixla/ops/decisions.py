@@ -72,7 +72,7 @@ def _add_check(eqn: Any, comms: tuple[Comm, ...]) -> Any:
 
 
 def _evaluate(cond: Any, args: Any) -> tuple[Any, list[Any]]:
-    """Evaluate a loop's condition; return its result and the numbers that it compares, none if it has effects."""
+    """Evaluate a loop's condition; return its result and the real scalars in its comparisons, [] if it has effects."""
     comparisons = [] if cond.effects else [eqn for eqn in cond.jaxpr.eqns if eqn.primitive.name in COMPARISONS]
     compared = dict.fromkeys(atom for eqn in comparisons for atom in eqn.invars if _is_a_real_variable(atom))
     jaxpr = cond.jaxpr.replace(outvars=[*cond.jaxpr.outvars, *compared])

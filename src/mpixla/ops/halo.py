@@ -94,7 +94,7 @@ def _as_widths(width: Any, dimensions: int, name: str) -> tuple[int, ...]:
 
 
 def _axes_of(x: jax.Array, axes: tuple[int, ...], widths: tuple[int, ...], name: str) -> tuple[int, ...]:
-    """Return the axes, counted from the front, that one array is exchanged along; raise if its ghosts do not fit."""
+    """Return the axes of one array, counted from the front, to exchange along; raise ValueError if it is too small."""
     rule = " Each dimension of the communicator needs an axis of its own: pass axes=."
     own = as_axes(axes, x, f"axes of {name} are", rule)
     for axis, width in zip(own, widths, strict=True):

@@ -40,7 +40,7 @@ assert_replicated_p: Primitive = make(
 
 @functools.cache
 def _number(name: str) -> int:
-    """Return a number for a name, the same on every rank; the C library gets the name for its report."""
+    """Return the hash of a name, equal on every rank; pass the name to the C library for its report, once."""
     number = number_of(name.encode())
     native.check(native.lib.mpixla_site_name(number, name.encode()))
     return number

@@ -207,7 +207,7 @@ class _Kind:
 
 
 def _make_self_message_kind(part: Callable[[_Call, int, Any], Any], back: str) -> _Kind:
-    """Return a kind that sends the rank its own part of a cotangent that is the same on every rank and counts once.
+    """Return a kind whose start sends this rank its part of a cotangent equal on all ranks, which its wait receives.
 
     It needs no other rank, but the cotangent must get from start to wait all the same.
     """

@@ -61,7 +61,7 @@ def with_template_and_counts(rows: Any, counts: Any, capacity: int | None, templ
         return rows
 
     def fill_from_template(y: Any, t: Any) -> Any:
-        """Return the received rows of a leaf, and behind them the template's."""
+        """Return a leaf's received rows and behind them the template's; ValueError if shapes or dtypes differ."""
         if t.shape != y.shape or t.dtype != y.dtype:
             types = [f"{z.dtype}{list(z.shape)}" for z in (y, t)]
             raise ValueError(f"template of {name} must be like the result, {types[0]}, but is {types[1]}.")
@@ -467,7 +467,7 @@ def scatterv(
 
 
 def _as_slices(value: Any, what: str, comm: Comm) -> jax.Array:
-    """Convert offsets or sizes of slices to an array of integers; raise unless it has equally many for each rank."""
+    """Return offsets or sizes of slices as an integer array; ValueError unless it has equally many for each rank."""
     numbers = as_integers(value, what, "ragged_all_to_all")
     if numbers.ndim != 1 or not numbers.size or numbers.size % comm.size:
         raise ValueError(

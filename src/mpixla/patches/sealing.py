@@ -15,7 +15,7 @@ LOST = "A call of a program that communicates takes some 0.1 ms, not microsecond
 
 
 def install() -> None:
-    """Replace the function that lowers a program to a module by one that hides the effect first."""
+    """Replace JAX's function that lowers a program to a module by one that seals it first; set ``state.sealing``."""
     const_args = need("jax._src.core:jaxpr_const_args")
     need("jax._src.interpreters.mlir:LoweringParameters.for_export")
 

@@ -71,7 +71,7 @@ KINDS = (
 
 
 def kind_of(library: Library) -> Kind:
-    """Return the kind of an MPI library's launchers.
+    """Return the row of this table for an MPI library; raise CannotStartError for an MPI that has none.
 
     Raises:
         CannotStartError: if the MPI is not in the table.
@@ -87,7 +87,7 @@ def kind_of(library: Library) -> Kind:
 
 
 def find(kind: Kind, library: Library) -> Path:
-    """Return the launcher that belongs to an MPI library: beside it, or on PATH.
+    """Return the launcher of an MPI library's version, beside it or on PATH; CannotStartError if there is none.
 
     The name is not enough: every MPI has an mpirun, and another MPI's launcher starts jobs of one rank each.
 

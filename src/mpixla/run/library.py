@@ -24,7 +24,7 @@ class Library:
 
 
 def find_library() -> Library:
-    """Find the MPI library that mpi4py loads in this environment, which ranks inherit; return it and its version.
+    """Return the MPI library that mpi4py loads here, and its version, without starting MPI; CannotStartError if none.
 
     Raises:
         CannotStartError: if mpi4py finds none.

@@ -40,7 +40,7 @@ def _report(directory: Path, merged: Path, drawn: Path | None, rows: int) -> str
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line, and return the exit status. All ranks must call it.
+    """Print the report on a directory of timelines on rank 0; return the exit status. All ranks must call it.
 
     Args:
         arguments: the command line, by default that of this process.

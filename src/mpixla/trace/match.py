@@ -55,7 +55,7 @@ def _depend(call: Call, other: Call) -> None:
 
 
 def _match_collective(calls: list[Call], notes: list[str]) -> None:
-    """Set how long each call of one collective call waited, by the pattern of the call.
+    """Set how long the calls of one collective call waited, by its pattern; note different names and absent ranks.
 
     Add a note if the names of the calls differ, or ranks never came.
     """

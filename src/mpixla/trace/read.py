@@ -253,7 +253,7 @@ def _pair_requests(calls: list[Call]) -> None:
 
 
 def read_file(file: Path) -> Timeline:
-    """Read a file, and return its timeline.
+    """Read a timeline's file; raise OSError, or ValueError with a sentence if it is none or of another version.
 
     Raises:
         OSError: if the file cannot be read.

@@ -21,7 +21,7 @@ class Sum:
     receives: int = 0
 
     def add(self, call: Call) -> None:
-        """Add a call."""
+        """Count a call, and add its times and bytes to the sums."""
         self.calls += 1
         self.time += call.time
         self.gpu += call.ready - call.begin
@@ -81,7 +81,7 @@ def format_bytes(count: int) -> str:
 
 
 def _format_table(title: str, heads: list[str], rows: list[list[str]], words: int, most: int) -> str:
-    """Return a table as text, its first ``words`` columns aligned left, the others right."""
+    """Return a table as text, at most ``most`` rows and the number of others; ``words`` columns aligned left."""
     shown, left_out = rows[:most], len(rows) - most
     widths = [max(map(len, column)) for column in zip(heads, *shown, strict=True)]
     sides = [str.ljust] * words + [str.rjust] * (len(heads) - words)
