@@ -88,7 +88,7 @@ def computes(jaxpr: Any) -> bool:
 def seal(jaxpr: Any) -> Any:
     """Wrap a jaxpr in one ``sealed_p`` equation without the ordered effect; unchanged if it computes no result.
 
-    A program that computes no result is unchanged: JAX waits for it by the effect.
+    JAX waits for a program without computed results by the effect.
     """
     if not computes(jaxpr):
         return jaxpr

@@ -43,7 +43,7 @@ def run_timer(timer: threading.Timer) -> Iterator[None]:
 def limit_wait(what: str = "import mpixla", why: str = "") -> AbstractContextManager[None]:
     """Return a context that, if its body takes long, reports it once; or ends the job if ``MPIXLA_TIMEOUT`` is set.
 
-    It ends the job if ``MPIXLA_TIMEOUT`` is set, and the body takes longer than that and than ``_LEAST``.
+    The job ends when the body takes longer than ``MPIXLA_TIMEOUT`` and than ``_LEAST``.
     """
     rank, limit = MPI.COMM_WORLD.Get_rank(), settings.time_limit()
     seconds = max(limit or 0, _LEAST)

@@ -178,7 +178,7 @@ _users_is_alive = False  # once it is freed, another communicator may have its h
 def own_comm() -> MPI.Intracomm:
     """Return the default communicator, a clone of MPI.COMM_WORLD; the first call, which makes it, is collective.
 
-    The first call makes the two clones, so all processes must make it.
+    The first call also makes the users' clone (``get_default_comm``). All processes must make that call.
     """
     global _own, _users, _users_is_alive
     if _own is None:
@@ -229,7 +229,7 @@ def is_default(comm: MPI.Comm) -> bool:
 def channel_of_reports() -> int:
     """Return the handle of a duplicate of MPI.COMM_WORLD for error reports; the first call, collective, makes it.
 
-    The first call is collective. The duplicate is never freed, since other ranks may have ended.
+    The duplicate is never freed, since other ranks may have ended.
     """
     channel = MPI.COMM_WORLD.Dup()
     channel.Set_name("mpixla reports")

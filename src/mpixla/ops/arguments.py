@@ -248,7 +248,7 @@ def as_reduction(op: Any, x: jax.Array, name: str) -> Reduction:
 def as_convention(cotangent: Any, name: str, comm: Comm) -> str:
     """Check ``cotangent`` and return it; VARYING where JAX's types cannot mark a result as equal on all ranks.
 
-    Where JAX's types cannot express that they count once, the cotangents of all ranks count.
+    With VARYING the cotangents of all ranks count in reverse mode, else each result's cotangent once.
     """
     as_static(cotangent, "cotangent", name, "string")
     if not isinstance(cotangent, str) or cotangent not in (REPLICATED, VARYING):

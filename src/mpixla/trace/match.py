@@ -55,10 +55,7 @@ def _depend(call: Call, other: Call) -> None:
 
 
 def _match_collective(calls: list[Call], notes: list[str]) -> None:
-    """Set how long the calls of one collective call waited, by its pattern; note different names and absent ranks.
-
-    Add a note if the names of the calls differ, or ranks never came.
-    """
+    """Set how long the calls of one collective call waited, by its pattern; note different names and absent ranks."""
     by_rank = {call.rank: call for call in calls}
     comm, sequence = calls[0].comm, calls[0].sequence
     if len({call.name for call in calls}) > 1 or len(by_rank) < len(calls):
