@@ -578,8 +578,8 @@ def windows(scope: Scope) -> None:
 
     def one(arrays: Arrays, move: tuple[Any, ...], rank: int, w: int) -> np.ndarray:
         box, to, constant, arrived = move
-        templates = [np.ones_like(a[to]) if constant else a[to].copy() for a in arrays]
-        return arrived([[a[box], t] for a, t in zip(arrays, templates, strict=True)], rank, w)[0]
+        templates = [np.array(np.ones_like(a[to]) if constant else a[to]) for a in arrays]
+        return arrived([[np.array(a[box]), t] for a, t in zip(arrays, templates, strict=True)], rank, w)[0]
 
     def exchanged(inputs: list[list[np.ndarray]], world: list[int]) -> Arrays:
         arrays = [np.array(own[0]) for own in inputs]
