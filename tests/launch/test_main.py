@@ -18,7 +18,8 @@ MAIN = "import runpy; runpy.run_module('mpixla', run_name='__main__', alter_sys=
 
 
 def test_info(job):
-    lines = job(2, MAIN).stdout.splitlines()
+    report, _, hooks = job(2, MAIN).stdout.partition("\n\n")
+    lines = report.splitlines()
     said = dict(re.split(r"  +", line, maxsplit=1) for line in lines)
     assert len(said) == len(lines), "rank 0 alone prints"
     for title, package in {"mpixla": "mpixla", "JAX": "jax", "NumPy": "numpy", "mpi4py": "mpi4py"}.items():
@@ -30,6 +31,7 @@ def test_info(job):
     assert said["thread level"] == "MPI_THREAD_MULTIPLE"
     assert said["ranks"].startswith("2 (")
     assert said["GPU transport"] == "none: CPU only"
+    assert [line.split(":")[0].strip() for line in hooks.splitlines()[1:]] == said["hooks in JAX"].split(", ")
     assert said["GPUs of rank 0"].startswith(("none: no driver of a GPU can be loaded (CUDA: lib", "not used: "))
     # The file is one that this process has in its memory.
     library = Path(said["MPI library"].split(", which is ")[-1])

@@ -47,9 +47,10 @@ def run() -> int:
     rows = report(places, transport)
     for title, text in rows.items():
         say(f"{title:{max(map(len, rows))}}  {text}")
-    say("\nWithout a hook (MPIXLA_HOOKS_OFF, docs/other_tools.md):" if describe_installed() else "")
-    for name, loss in describe_installed().items():
-        say(f"  {name}: {loss}")
+    if hooks := describe_installed():
+        say("\nWithout a hook (MPIXLA_HOOKS_OFF, docs/other_tools.md):")
+        for name, loss in hooks.items():
+            say(f"  {name}: {loss}")
     return int(wrong_launcher() is not None)  # the message was printed when mpixla was imported
 
 
