@@ -213,7 +213,7 @@ class _Body:
         return _Target(box, fill, result, [*dropped, at], moved, hoisted)
 
     def _is_free_behind(self, place: int, update: int, call: Any, box: Box) -> bool:
-        """Return True if nothing behind a call needs an array as it was, but for boxes that the update leaves alone."""
+        """Return True if a call at a place may write into a box of its array: only ``update`` needs the old items."""
         graph, array = self._graph, box.array
         if graph.place(array) < 0 and array not in self._is_free:
             return False

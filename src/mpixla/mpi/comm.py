@@ -237,7 +237,7 @@ def channel_of_reports() -> int:
 
 
 def communicator_of(comm: Any) -> MPI.Intracomm:
-    """Return ``comm``, the default communicator for None; TypeError, ValueError or RuntimeError if it is unusable.
+    """Return the communicator to use: mpixla's own for None or the default one, else ``comm``.
 
     Raises:
         TypeError: if it is no intra-communicator.

@@ -104,7 +104,7 @@ def _static_slice(x: Any, rank: Any, counts: tuple[int, ...], own: int) -> Any:
 
 
 def with_capacity(transpose: Transpose) -> Transpose:
-    """Wrap a transpose rule: it gets as ``capacity`` the operand's number of rows, which the cotangent must have."""
+    """Wrap a transpose rule: of a call with a capacity it gets as ``capacity`` the rows of the operand's cotangent."""
 
     @functools.wraps(transpose)
     def transpose_with_capacity(ct: Any, *, types: Any, capacity: int | None, **params: Any) -> Sequence[Any]:
