@@ -26,8 +26,8 @@ from ..jaxprs.reveal import show_effects
 from ..jaxprs.rewrite import Rewriting, changed, communicates, map_jaxprs
 
 LOST = (
-    "A checkpoint that communicates has no derivative, and neither has a branch that does in a derivative rule of the "
-    "program's own."
+    "A checkpoint that communicates has no derivative. Neither has a branch that communicates inside a custom "
+    "derivative rule."
 )
 _REMAT = "jax._src.ad_checkpoint:remat_p"
 

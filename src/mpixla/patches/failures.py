@@ -9,7 +9,7 @@ from jax.errors import JaxRuntimeError
 
 from ..checks import exit
 
-LOST = "A program that catches the exception of a failed call ends badly all the same, as if nobody had seen it."
+LOST = "A program that catches the exception of a failed call still ends with an error, as if nothing had caught it."
 
 
 def install() -> None:

@@ -10,7 +10,7 @@ from ..mpi import native
 from ..mpi.comm import reduction_of
 from ..mpi.mpi import MPI
 
-LOST = "JAX refuses MPI's objects as arguments, and exports that communicate, without the way out."
+LOST = "JAX's refusals of MPI's objects as arguments, and of exports that communicate, do not say what to do instead."
 
 
 def install() -> None:
