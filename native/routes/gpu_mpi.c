@@ -17,8 +17,9 @@ static int gpu_mpi_reduces(const frame *f) {
  * touches the arrays: requests and messages of this rank to itself are copied, and an exscan may fill its result. */
 static int gpu_mpi_can_make(const frame *f, const operation *o) {
     int is_to_itself = frame_has(f, ATTRIBUTE_DEST) && f->attributes[ATTRIBUTE_DEST] == f->facts.communicator->rank;
+    const int fills = frame_has(f, ATTRIBUTE_FILL) && f->arrays[ATTRIBUTE_FILL].size > 0;
     if (!f->gpu || plan_wish_get() != PLAN_MPI) return 0;
-    if (o->row.request != MPIXLA_COMPLETES || is_to_itself || frame_has(f, ATTRIBUTE_FILL)) return 0;
+    if (o->row.request != MPIXLA_COMPLETES || is_to_itself || fills) return 0;
     return !frame_has(f, ATTRIBUTE_OP) || gpu_mpi_reduces(f);
 }
 
