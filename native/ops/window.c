@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/copy.h"
 #include "base/error.h"
 #include "device/pool.h"
 #include "ops/pieces.h"
@@ -94,7 +95,7 @@ int window_begin(frame *f) {
     if (receives && f->received_window.array && f->template_.data != f->received_window.array) {
         int64_t bytes = f->recv.dtype->row->itemsize;
         for (int64_t i = 0; i < f->recv.axes; i++) bytes *= f->received_window.dims[i];
-        if (bytes > 0) memcpy(f->received_window.array, f->template_.data, (size_t)bytes);
+        copy_bytes(f->received_window.array, f->template_.data, bytes);
     }
     const window out = sends ? window_sent(f) : (window){.first = f->send.data};
     const window in = receives ? window_to_receive(f) : (window){.first = f->recv.data};

@@ -38,6 +38,17 @@ def windows(f, *args):
 # Drawn programs
 
 
+def exchange_all(in_turn, messages, order, call, update):
+    """Make each call and its update in turn, or all calls and then the updates in this order."""
+    if in_turn:
+        for m in messages:
+            update(m, call(m))
+    else:
+        received = [call(m) for m in messages]
+        for i in order:
+            update(messages[i], received[i])
+
+
 class Drawn:
     """A program of some statements on arrays of one shape, and what it gives, in NumPy for all ranks."""
 
@@ -140,13 +151,7 @@ class Drawn:
             dest, source = ends(WORLD.Get_rank(), m)
             return mpixla.sendrecv(self._read(arrays[m["from"]], starts, m["box"], at[0]), template, source, dest)
 
-        if in_turn:
-            for m in messages:
-                update(m, call(m))
-        else:
-            received = [call(m) for m in messages]
-            for i in order:
-                update(messages[i], received[i])
+        exchange_all(in_turn, messages, order, call, update)
 
     def model(self):
         """What all ranks have in the end."""
@@ -189,13 +194,7 @@ class Drawn:
             for arrays, (to, value) in zip(all_arrays, received, strict=True):
                 arrays[m["into"]][to] = value
 
-        if in_turn:
-            for m in messages:
-                update(m, call(m))
-        else:
-            received = [call(m) for m in messages]
-            for i in order:
-                update(messages[i], received[i])
+        exchange_all(in_turn, messages, order, call, update)
 
 
 def ends(rank, m):

@@ -16,9 +16,7 @@ class State:
 
     is_forked: bool = False  # True in a process that was forked from one that runs MPI (checks/exit.py)
 
-    windows: Callable[[Any], Any] | None = (
-        None  # rewrites a program for the host before it is lowered (core/windows.py)
-    )
+    windows: Callable[[Any], Any] | None = None  # rewrites a program for the host (core/windows.py)
 
     # Of the hooks of these names (patches/).
     sealing: bool = False  # True if JAX makes sealed programs of its own

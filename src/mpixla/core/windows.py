@@ -24,7 +24,7 @@ from ..base import settings
 from ..base.state import state
 from ..jaxprs.boxes import LOOPS, Box, Graph, has_same_items, is_view, writes_box, written_value
 from ..jaxprs.effect import ordered
-from ..jaxprs.rewrite import changed, map_jaxprs
+from ..jaxprs.rewrite import changed, is_literal, map_jaxprs
 from ..jaxprs.spmd import Primitive
 from ..mpi import native
 from .primitive import call_handler
@@ -367,12 +367,12 @@ class _Windows:
         outer = [i for i, eqn in enumerate(eqns) if ordered in eqn.effects and not isinstance(eqn.primitive, Primitive)]
         if not outer:
             return eqns
-        last = {atom: i for i, eqn in enumerate(eqns) for atom in eqn.invars if not hasattr(atom, "val")}
-        last.update((atom, len(eqns)) for atom in jaxpr.outvars if not hasattr(atom, "val"))
+        last = {atom: i for i, eqn in enumerate(eqns) for atom in eqn.invars if not is_literal(atom)}
+        last.update((atom, len(eqns)) for atom in jaxpr.outvars if not is_literal(atom))
 
         def ends(i: int, atom: Any) -> bool:
             """Return True if operand ``atom`` is a variable, used once by equation ``i`` and by nothing behind."""
-            is_variable = not hasattr(atom, "val")
+            is_variable = not is_literal(atom)
             once = sum(x is atom for x in eqns[i].invars) == 1
             return is_variable and once and atom not in bound and last[atom] == i
 

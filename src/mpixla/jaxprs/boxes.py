@@ -8,6 +8,7 @@ import numpy as np
 from jax import lax
 
 from .effect import ordered
+from .rewrite import is_literal
 
 _CONSTANT = 64  # items of the largest constant that is computed here: an index of an array has fewer
 _DEPTH = 8  # equations in a row that make an index
@@ -35,10 +36,6 @@ class Box(NamedTuple):
             for i, j in zip(self.begin, other.begin, strict=True)
         )
         return self.size == other.size and all(same)
-
-
-def _is_literal(atom: Any) -> bool:
-    return hasattr(atom, "val")
 
 
 def has_same_items(shape: Sequence[int], other: Sequence[int]) -> bool:
@@ -78,22 +75,22 @@ class Graph:
         self.users: dict[Any, dict[int, None]] = defaultdict(dict)  # places, as an ordered set
         for i in self._needed():
             for atom in self.eqns[i].invars:
-                if not _is_literal(atom):
+                if not is_literal(atom):
                     self.users[atom][i] = None
         for atom in self._results:
-            if not _is_literal(atom):
+            if not is_literal(atom):
                 self.users[atom][self.end] = None
         self.kept = self._find_kept()
 
     def _needed(self) -> list[int]:
         """Return the places of the equations that lead to a result or have an effect."""
-        needed = {atom for atom in self._results if not _is_literal(atom)}
+        needed = {atom for atom in self._results if not is_literal(atom)}
         places = []
         for i in sorted(range(self.end), key=self._place_of, reverse=True):
             eqn = self.eqns[i]
             if eqn is not None and (eqn.effects or any(v in needed for v in eqn.outvars)):
                 places.append(i)
-                needed.update(atom for atom in eqn.invars if not _is_literal(atom))
+                needed.update(atom for atom in eqn.invars if not is_literal(atom))
         return places[::-1]
 
     def _find_kept(self) -> set[Any]:
@@ -102,11 +99,11 @@ class Graph:
         These are the results of the program, what loops and calls take, and arrays into which a box is written if the
         result is kept, or used more than once.
         """
-        kept = {atom for atom in self._results if not _is_literal(atom)}
+        kept = {atom for atom in self._results if not is_literal(atom)}
         for eqn in reversed(self.eqns):
             if ordered in eqn.effects or eqn.primitive in LOOPS:
-                kept.update(atom for atom in eqn.invars if not _is_literal(atom))
-            elif eqn.primitive in _WRITES and not _is_literal(eqn.invars[0]):
+                kept.update(atom for atom in eqn.invars if not is_literal(atom))
+            elif eqn.primitive in _WRITES and not is_literal(eqn.invars[0]):
                 (result,) = eqn.outvars
                 if result in kept or len(self.users.get(result, ())) > 1:
                     kept.update((result, eqn.invars[0]))
@@ -126,7 +123,7 @@ class Graph:
 
     def scalars_behind(self, variable: Any, place: int, depth: int = _DEPTH) -> list[int] | None:
         """Return the places, from ``place`` on, of equations that make a scalar; None if too deep or not scalar."""
-        if _is_literal(variable) or self.place(variable) < place:
+        if is_literal(variable) or self.place(variable) < place:
             return []
         eqn = self.maker(variable)
         operands_and_results = (*eqn.invars, *eqn.outvars)
@@ -150,12 +147,12 @@ class Graph:
         old = self.eqns[place]
         if old is not None:
             for atom in old.invars:
-                if not _is_literal(atom):
+                if not is_literal(atom):
                     self.users[atom].pop(place, None)
         self.eqns[place] = eqn
         if eqn is not None:
             for atom in eqn.invars:
-                if not _is_literal(atom):
+                if not is_literal(atom):
                     self.users[atom][place] = None
             for v in eqn.outvars:
                 self._maker[v] = place
@@ -173,7 +170,7 @@ class Graph:
 
     def _constant(self, atom: Any) -> Any:
         """Return in NumPy the value of a literal, or of a small array made of literals alone; None for any other."""
-        if _is_literal(atom):
+        if is_literal(atom):
             return np.asarray(atom.val)
         eqn = self.maker(atom)
         if eqn is None or eqn.primitive not in _FOLDS or atom.aval.size > _CONSTANT:
@@ -183,7 +180,7 @@ class Graph:
 
     def value_of(self, atom: Any) -> Any:
         """Return as a NumPy scalar the literal of which all items of an array are copies; None if there is none."""
-        while not _is_literal(atom):
+        while not is_literal(atom):
             eqn = self.maker(atom)
             if eqn is None or eqn.primitive not in _RESHAPES:
                 return None
@@ -204,7 +201,7 @@ class Graph:
 
     def read_box(self, eqn: Any) -> Box | None:
         """Return the box that a slice of stride 1, or a dynamic slice, reads; None for any other equation."""
-        if eqn is None or eqn.primitive not in (lax.slice_p, lax.dynamic_slice_p) or _is_literal(eqn.invars[0]):
+        if eqn is None or eqn.primitive not in (lax.slice_p, lax.dynamic_slice_p) or is_literal(eqn.invars[0]):
             return None
         array, size = eqn.invars[0], eqn.outvars[0].aval.shape
         if eqn.primitive is lax.slice_p:
@@ -217,7 +214,7 @@ class Graph:
 
     def view_of(self, atom: Any) -> Any:
         """Return the variable or literal that an array equals, but for added or removed axes of one item."""
-        while not _is_literal(atom):
+        while not is_literal(atom):
             eqn = self.maker(atom)
             if eqn is None or not is_view(eqn):
                 break
@@ -227,11 +224,11 @@ class Graph:
     def box_of(self, atom: Any) -> Box | None:
         """Return the box of which an array is the slice, but for axes of one item; None if it is no slice."""
         viewed = self.view_of(atom)
-        return None if _is_literal(viewed) else self.read_box(self.maker(viewed))
+        return None if is_literal(viewed) else self.read_box(self.maker(viewed))
 
     def written_box(self, eqn: Any) -> Box | None:
         """Return the box of its first operand that an update or scatter writes; None if the equation is another."""
-        if not writes_box(eqn) or _is_literal(eqn.invars[0]):
+        if not writes_box(eqn) or is_literal(eqn.invars[0]):
             return None
         array, shape = eqn.invars[0], eqn.invars[0].aval.shape
         if eqn.primitive is lax.dynamic_update_slice_p:

@@ -8,6 +8,11 @@ import jax
 from .effect import ordered
 
 
+def is_literal(atom: Any) -> bool:
+    """Return True if an operand or result of an equation is a literal and no variable."""
+    return hasattr(atom, "val")
+
+
 def _is_jaxpr(x: Any) -> bool:
     # By attributes, since the module with their classes takes a while to import.
     return hasattr(x, "eqns") and hasattr(x, "outvars")

@@ -16,7 +16,7 @@ from jax.lax import while_p
 from ..base.required import user_context
 from ..core.values import details
 from ..jaxprs.effect import ordered
-from ..jaxprs.rewrite import Rewriting, jaxprs_in, replace_by_call
+from ..jaxprs.rewrite import Rewriting, is_literal, jaxprs_in, replace_by_call
 from ..mpi.comm import Comm
 from ..partial_eval.while_loops import make_loop_decided_before
 from .replicated import CHECKED, REPORTED, compare
@@ -81,5 +81,5 @@ def _evaluate(cond: Any, args: Any) -> tuple[Any, list[Any]]:
 
 
 def _is_a_real_variable(atom: Any) -> bool:
-    is_constant = hasattr(atom, "val")
+    is_constant = is_literal(atom)
     return not is_constant and atom.aval.shape == () and jnp.issubdtype(atom.aval.dtype, jnp.floating)

@@ -20,7 +20,7 @@ from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
 from .arguments import as_capacity, as_counts
 from .shapes import BATCH_SECOND, stack_batch_axes
-from .vector import bind, communicate_rows, resized, with_capacity, with_template_and_counts
+from .vector import bind, communicate_rows, exchanged_abstract_eval, with_capacity, with_template_and_counts
 
 # Topologies. Programs contain only the numbers of neighbours; the C library looks up their ranks
 # (native/mpi/topology.h).
@@ -83,12 +83,6 @@ def _exchange_rows(
     return bind(exchange_p, x, counts, comm=comm, degrees=degrees, back=back, capacity=capacity)
 
 
-def _exchange_abstract_eval(
-    x: ShapedArray, *values: ShapedArray, recvcounts: Any, capacity: int | None, **params: Any
-) -> list[ShapedArray]:
-    return resized(x, recvcounts, capacity)
-
-
 @with_capacity
 def _exchange_transpose_rule(
     ct: Any,
@@ -111,7 +105,7 @@ def _exchange_transpose_rule(
 
 
 exchange_p: Primitive = make(
-    "exchange", _exchange_abstract_eval, batch=BATCH_SECOND, transpose=_exchange_transpose_rule
+    "exchange", exchanged_abstract_eval, batch=BATCH_SECOND, transpose=_exchange_transpose_rule
 )
 
 

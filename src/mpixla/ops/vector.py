@@ -217,9 +217,10 @@ def allgatherv(
 # alltoallv
 
 
-def _alltoallv_abstract_eval(
+def exchanged_abstract_eval(
     x: ShapedArray, *values: ShapedArray, recvcounts: Any, capacity: int | None, **params: Any
 ) -> list[ShapedArray]:
+    """Return the type with ``sum(recvcounts)`` rows, or with ``capacity`` rows if there is one."""
     return resized(x, recvcounts, capacity)
 
 
@@ -233,7 +234,7 @@ def _alltoallv_transpose_rule(
 
 
 alltoallv_p: Primitive = make(
-    "alltoallv", _alltoallv_abstract_eval, batch=BATCH_SECOND, transpose=_alltoallv_transpose_rule
+    "alltoallv", exchanged_abstract_eval, batch=BATCH_SECOND, transpose=_alltoallv_transpose_rule
 )
 
 

@@ -23,7 +23,7 @@ from ..base.required import custom_partial_eval_rules
 from ..base.words import refuse_without_hook
 from ..jaxprs.effect import ordered
 from ..jaxprs.reveal import show_effects
-from ..jaxprs.rewrite import Rewriting, changed, communicates, map_jaxprs
+from ..jaxprs.rewrite import Rewriting, changed, communicates, is_literal, map_jaxprs
 
 LOST = (
     "A checkpoint that communicates has no derivative. Neither has a branch that communicates inside a custom "
@@ -83,7 +83,7 @@ def _in_a_jit(rewriting: Rewriting, eqn: Any) -> Any:
     """Wrap an equation that communicates and has no no-hoist rule in a jit, which has one; return others unchanged."""
     if eqn.primitive in custom_partial_eval_rules or ordered not in eqn.effects:
         return eqn
-    operands = list(dict.fromkeys(atom for atom in eqn.invars if not hasattr(atom, "val")))
+    operands = list(dict.fromkeys(atom for atom in eqn.invars if not is_literal(atom)))
     results = [v for v in eqn.outvars if type(v).__name__ != "DropVar"]
     one = {"invars": operands, "outvars": results, "eqns": [eqn], "effects": eqn.effects}
     alone = jax.make_jaxpr(lambda: None)().jaxpr.replace(**one)

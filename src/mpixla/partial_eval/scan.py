@@ -18,7 +18,7 @@ from ..base.patching import LINEARIZE, UnfitError, need_rules, replace
 from ..base.words import refuse_without_hook
 from ..jaxprs.effect import ordered
 from ..jaxprs.reveal import may_hide, show_effects
-from ..jaxprs.rewrite import jaxprs_in
+from ..jaxprs.rewrite import is_literal, jaxprs_in
 
 LOST = "A scan has no derivative in which a call depends on nothing that changes from one iteration to the next."
 
@@ -56,7 +56,7 @@ def _refuse_constant_calls(jaxpr: Any, changing: Iterable[Any]) -> None:
     """Raise NotImplementedError if a body has a call that does not depend on the variables that change."""
     changing = set(changing)
     for eqn in jaxpr.eqns:
-        changes = [not hasattr(atom, "val") and atom in changing for atom in eqn.invars]
+        changes = [not is_literal(atom) and atom in changing for atom in eqn.invars]
         if any(changes):
             changing.update(eqn.outvars)
         if ordered not in eqn.effects:
