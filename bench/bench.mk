@@ -1,6 +1,6 @@
 # Targets of make: figures, and what needs a GPU.
 
-.PHONY: bench bench-scaling check-gpu bench-gpu
+.PHONY: bench bench-clients bench-scaling check-gpu bench-gpu
 
 # The benchmarks. mpi4jax has an environment of its own, with the same versions of what both need. It is built from
 # source, with this MPI's compiler; pip must not take a build for another MPI from its cache. Where that fails, the
@@ -34,11 +34,24 @@ build/bench/nothing.so: bench/nothing.c $(BENCH)/installed
 	$(CC) -std=c11 -O2 -Wall -Wextra -Wpedantic -Werror -shared -fPIC \
 	    -isystem "$$($(BENCH)/bin/python -c 'import jax; print(jax.ffi.include_dir())')" bench/nothing.c -o $@
 
+# What both environments need to run Veros, which is in a folder of its own.
+$(BENCH)/clients: $(PEER)/tried
+	@echo "installing veros for the benchmarks"
+	@for p in $(BENCH) $(PEER); do $$p/bin/python $(PIP_INSTALL) $(CLIENT_NEEDS) || exit 1; done
+	@PATH="$(abspath $(dir $(MPICC))):$$PATH" $(BENCH)/bin/python $(PIP_INSTALL) --upgrade --no-deps --no-build-isolation \
+	    --no-binary veros --target $@ veros
+
+BENCH_RUN = PATH="$(CURDIR)/$(BENCH)/bin:$$PATH" $(BENCH)/bin/python bench/run.py $(if $(QUICK),--quick) $(if $(ROUNDS),--rounds $(ROUNDS)) \
+    --raw build/bench/raw-$(MPI) --nothing build/bench/nothing.so --out $(if $(QUICK),build/bench,docs/bench) \
+    --mpi4jax-python $(PEER)/bin/python-with-mpi4jax --mpi4jax-why-not $(PEER)/why-not \
+    --mpi4jax-source "$$(ls $(PEER)/source/mpi4jax-*.tar.gz 2>/dev/null)"
+
+bench-clients: $(BENCH)/clients build/bench/raw-$(MPI) build/bench/nothing.so ## measure programs written for mpi4jax, unmodified, on both
+	$(BENCH_RUN) --name $(MPI)-clients --clients $(abspath $(BENCH)/clients)
+	$(if $(QUICK),,$(BENCH)/bin/python bench/summary.py)
+
 bench: $(PEER)/tried build/bench/raw-$(MPI) build/bench/nothing.so ## measure, next to other libraries, into docs/bench (QUICK=1: into build/bench)
-	PATH="$(CURDIR)/$(BENCH)/bin:$$PATH" $(BENCH)/bin/python bench/run.py --name $(MPI) $(if $(QUICK),--quick) $(if $(ROUNDS),--rounds $(ROUNDS)) \
-	    --raw build/bench/raw-$(MPI) --nothing build/bench/nothing.so --out $(if $(QUICK),build/bench,docs/bench) \
-	    --mpi4jax-python $(PEER)/bin/python-with-mpi4jax --mpi4jax-why-not $(PEER)/why-not \
-	    --mpi4jax-source "$$(ls $(PEER)/source/mpi4jax-*.tar.gz 2>/dev/null)"
+	$(BENCH_RUN) --name $(MPI)
 	$(if $(QUICK),,$(BENCH)/bin/python bench/summary.py)
 
 # How cost grows with the number of ranks, and a model of it, into docs/scaling.md.

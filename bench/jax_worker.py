@@ -370,9 +370,12 @@ def lower(name: str, steps: int, times: int) -> list[list[float]]:
     return repeat([lambda: traced.pop().lower()], times, comm.Barrier)
 
 
+peer = Path(sys.argv[3]) if len(sys.argv) > 3 else None
+
+
 @functools.cache
 def model_of(name: str, ny: int, nx: int, chunk: int) -> tuple[Callable[[Any], Any], Callable[[], Any]]:
-    return models.make(name, library, Path(sys.argv[3]) if len(sys.argv) > 3 else None, ny, nx, chunk)
+    return models.make(name, library, peer, ny, nx, chunk)
 
 
 def advance(name: str, ny: int, nx: int, chunk: int, count: int, file: str | None) -> list[list[float]]:
@@ -405,6 +408,7 @@ if __name__ == "__main__":
             "about": about,
             "call": call,
             "chain": chain,
+            "compile": lambda *words: [[models.time_compilation(words[0], library, peer, *words[1:])]],
             "copies": copies,
             "grow": grow,
             "loop": loop,

@@ -15,6 +15,7 @@ itself: one step of another kind, then a jitted loop of some steps, again and ag
 
 import importlib.util
 import sys
+import time
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,7 @@ from mpi4py import MPI
 
 Model = tuple[Callable[[Any], Any], Callable[[], Any]]  # from a state to one some steps later; the state at the start
 EXAMPLES = Path(__file__).parents[1] / "examples"
+_NO_PEER = "mpi4jax's source distribution, which has its example, could not be downloaded"
 
 
 def make(name: str, library: Any, peer: Path | None, ny: int, nx: int, chunk: int) -> Model:
@@ -52,8 +54,18 @@ def make(name: str, library: Any, peer: Path | None, ny: int, nx: int, chunk: in
     if family == "heat":
         return _heat(ny, nx, chunk, overlapped=variant == "overlap")
     if peer is None:
-        raise FileNotFoundError("mpi4jax's source distribution, which has its example, could not be downloaded")
+        raise FileNotFoundError(_NO_PEER)
     return _peer(variant, library, peer, ny, nx, chunk)
+
+
+def time_compilation(name: str, library: Any, peer: Path | None, ny: int, nx: int, chunk: int) -> float:
+    """Seconds to trace, lower and compile the loop of a variant of mpi4jax's example, a new one for each call."""
+    if peer is None:
+        raise FileNotFoundError(_NO_PEER)
+    model, begin = _peer_model(name.partition("-")[2], library, peer, ny, nx)
+    started = time.perf_counter()
+    model["do_multistep"].lower(begin, chunk).compile()
+    return time.perf_counter() - started
 
 
 def _example(name: str, copy: str = "") -> Any:
@@ -90,7 +102,8 @@ def _own(library: Any, ny: int, nx: int, chunk: int, variant: str) -> Model:
     return lambda state: advance(state, chunk), lambda: jax.block_until_ready(advance(model.start(block), 0))
 
 
-def _peer(variant: str, library: Any, path: Path, ny: int, nx: int, chunk: int) -> Model:
+def _peer_model(variant: str, library: Any, path: Path, ny: int, nx: int) -> tuple[dict[str, Any], Any]:
+    """The names of mpi4jax's example, executed anew, and its state after the first step."""
     text = path.read_text()
     for line, replacement in (
         ("nx_global = 360 + 2", f"nx_global = {nx} + 2"),
@@ -107,7 +120,11 @@ def _peer(variant: str, library: Any, path: Path, ny: int, nx: int, chunk: int) 
 
     fields = model["get_initial_conditions"]()
     zeros = (jnp.zeros((model["ny_local"], model["nx_local"])) for _ in range(3))
-    begin = jax.block_until_ready(model["shallow_water_step"](model["ModelState"](*fields, *zeros), True))
+    return model, jax.block_until_ready(model["shallow_water_step"](model["ModelState"](*fields, *zeros), True))
+
+
+def _peer(variant: str, library: Any, path: Path, ny: int, nx: int, chunk: int) -> Model:
+    model, begin = _peer_model(variant, library, path, ny, nx)
     advance = model["do_multistep"]
     jax.block_until_ready(advance(begin, chunk))  # compiles
     return lambda state: advance(state, chunk), lambda: begin

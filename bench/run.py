@@ -26,7 +26,7 @@ import numpy as np
 
 from contenders import Job, NoAnswerError
 from report import Figures, document, draw, figure_of, slowest
-from rows import FULL, MIB, OPS, QUICK, WATCHED, Effort, Measurement, Row, rows
+from rows import CLIENTS, FULL, MIB, OPS, QUICK, WATCHED, Effort, Measurement, Row, rows, rows_of_clients
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -43,6 +43,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--mpi4jax-python", type=Path, help="the Python that has mpi4jax")
     parser.add_argument("--mpi4jax-why-not", type=Path, help="a file that says why there is none")
     parser.add_argument("--mpi4jax-source", type=Path, help="mpi4jax's source distribution")
+    parser.add_argument("--clients", type=Path, help="measure the programs in this folder, and nothing else")
     parser.add_argument("--out", type=Path, required=True, help="folder of the tables and plots")
     parser.add_argument("--rounds", type=int, help="how often everything is measured, after a first time")
     parser.add_argument(
@@ -115,6 +116,30 @@ def start(args: argparse.Namespace, folder: Path) -> dict[str, Job | str]:
         reason = why.read_text().strip() if why and why.exists() else "no environment was given"
         jobs["mpi4jax"] = f"mpi4jax could not be installed: {reason}"
     return jobs
+
+
+def start_clients(args: argparse.Namespace, folder: Path) -> dict[str, Job | str]:
+    """Starts the contenders that run programs written for mpi4jax, on mpixla and on mpi4jax."""
+    example = example_of(args.mpi4jax_source, folder)
+    tail = [str(example)] if example else []
+    launch = [str(ROOT / "tools/mpirun"), "-n", str(RANKS), str(HERE / "pinned")]
+    pythons = {"mpixla": Path(sys.executable), "mpi4jax": args.mpi4jax_python.absolute()}
+
+    def job(name: str, library: str, worker: str, *words: str, **variables: str) -> Job:
+        python = pythons[library]
+        environment = {"PATH": f"{python.parent}:{os.environ['PATH']}", "PYTHONPATH": str(args.clients), **variables}
+        print(f"starting {name}", flush=True)
+        command = [*launch, str(python), str(HERE / worker), "{socket}", library, *words]
+        return Job(name, [command], RANKS, environment, folder / f"{name.replace(' ', '-')}.log")
+
+    return {
+        "mpixla": job("mpixla", "mpixla", "jax_worker.py", *tail),
+        "mpi4jax": job("mpi4jax", "mpi4jax", "jax_worker.py", *tail),
+        "through MPI": job("through MPI", "mpixla", "jax_worker.py", *tail, MPIXLA_LOCAL="0"),
+        "without windows": job("without windows", "mpixla", "jax_worker.py", *tail, MPIXLA_WINDOWS="0"),
+        "Veros on mpixla": job("Veros on mpixla", "mpixla", "veros_worker.py"),
+        "Veros on mpi4jax": job("Veros on mpi4jax", "mpi4jax", "veros_worker.py"),
+    }
 
 
 def import_time(statement: str) -> list[float]:
@@ -230,28 +255,33 @@ def main() -> None:
     args = parse()
     effort = QUICK if args.quick else FULL
     effort = replace(effort, rounds=args.rounds or effort.rounds)
-    wanted = [row for row in rows(effort) if row.section.startswith(tuple(args.only or [""]))]
+    all_rows = rows_of_clients(effort) if args.clients else rows(effort)
+    wanted = [row for row in all_rows if row.section.startswith(tuple(args.only or [""]))]
     args.out.mkdir(parents=True, exist_ok=True)
     logs = ROOT / "build" / "bench" / "logs"
     shutil.rmtree(logs, ignore_errors=True)
     logs.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as folder:
-        jobs = start(args, logs)
+        jobs = (start_clients if args.clients else start)(args, logs)
         try:
             facts = about(jobs["mpixla"])
             figures = measure_all(jobs, wanted, effort)
-            remarks = [*remark_on_answers(jobs, effort, Path(folder)), *remarks_on_copies(jobs["mpixla"])]
+            remarks = [] if args.clients else remarks_on_copies(jobs["mpixla"])
+            remarks = [*remark_on_answers(jobs, effort, Path(folder)), *remarks]
         finally:
             for job in jobs.values():
                 if isinstance(job, Job):
                     job.close()
-    title = f"Benchmarks under {args.name}" + (" (quick: noise, not results)" if args.quick else "")
+    title = f"{CLIENTS if args.clients else 'Benchmarks'} under {args.name.partition('-')[0]}" + (
+        " (quick: noise, not results)" if args.quick else ""
+    )
     text = document(title, facts, wanted, figures, remarks)
     files = [args.out / f"{args.name}.md", args.out / f"{args.name}.json"]
     files[0].write_text(text)
     data = [{"contender": m.contender, "line": m.line, "figures": f} for m, f in figures.items()]
     files[1].write_text(json.dumps(data, indent=0) + "\n")
-    files += draw(wanted, figures, args.out, args.name)
+    if not args.clients:
+        files += draw(wanted, figures, args.out, args.name)
     print(text)
     print("wrote " + ", ".join(map(str, files)))
 

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from marks import fill
 from report import Figures, number, result_of, table
-from rows import FULL, Measurement, Row, rows
+from rows import CLIENTS, FULL, Measurement, Row, rows, rows_of_clients
 
 ROOT = Path(__file__).parents[1]
 NAMES = {"mpich": "MPICH", "openmpi": "Open MPI"}
-SECTIONS = ("Calls from Python", "The carry of a loop", "Shallow-water model", "Other")
+SECTIONS = (CLIENTS, "Calls from Python", "The carry of a loop", "Shallow-water model", "Other")
 BEGIN = "<!-- bench/summary.py writes this -->\n"
 
 
@@ -34,7 +34,19 @@ class Headline(NamedTuple):
     steps: int = 1
 
 
+EXAMPLE = "mpi4jax's shallow-water example, 360 x 180"
 HEADLINES = (
+    Headline(
+        "a time step of mpi4jax's shallow-water example, unmodified",
+        "mpi4jax",
+        (CLIENTS, EXAMPLE, "on mpi4jax"),
+        steps=2000,
+    ),
+    Headline(
+        "a time step of the ocean model Veros, unmodified",
+        "mpi4jax",
+        (CLIENTS, "Veros, acc_basic, a time step", "on mpi4jax"),
+    ),
     Headline(
         "`allreduce` of 4 bytes outside `jit`",
         "mpi4jax",
@@ -65,25 +77,40 @@ HEADLINES = (
 )
 
 
+# The figures of the runs under one MPI, by their file's last word: "" is the run of all rows but those of clients. Runs
+# have measurements in common, and figures are compared within a run only.
+Runs = Mapping[str, Mapping[Measurement, Figures]]
+
+
 def load(path: Path) -> dict[Measurement, Figures]:
-    """The figures of a run."""
-    return {Measurement(item["contender"], item["line"]): item["figures"] for item in json.loads(path.read_text())}
+    """The figures of a run; none if there is no file."""
+    items = json.loads(path.read_text()) if path.exists() else []
+    return {Measurement(item["contender"], item["line"]): item["figures"] for item in items}
 
 
-def summary(runs: dict[str, dict[Measurement, Figures]]) -> str:
+def all_rows() -> list[Row]:
+    """The rows of all runs under one MPI."""
+    return [*rows_of_clients(FULL), *rows(FULL)]
+
+
+def _run_of(row: Row, runs: Runs) -> Mapping[Measurement, Figures]:
+    return runs.get("-clients" if row.section == CLIENTS else "", {})
+
+
+def summary(runs: Mapping[str, Runs]) -> str:
     """A table of the rows that have a target, and the plots of the chains.
 
     Args:
         runs: the figures under each MPI, named as in ``NAMES``.
     """
-    wanted = [row for row in rows(FULL) if row.section in SECTIONS and row.target is not None]
+    wanted = [row for row in all_rows() if row.section in SECTIONS and row.target is not None]
     head = ["measured", "over", "to reach", *(NAMES[name] for name in runs)]
     lines = [
         [
             row.what,
             row.over,
             f"{'>=' if row.at_least else '<='} {number(row.target, row.kind)}",
-            *(_cell(row, figures) for figures in runs.values()),
+            *(_cell(row, _run_of(row, of_mpi)) for of_mpi in runs.values()),
         ]
         for row in wanted
     ]
@@ -91,21 +118,21 @@ def summary(runs: dict[str, dict[Measurement, Figures]]) -> str:
     return "\n\n".join([table(head, lines), *plots])
 
 
-def headlines(runs: Mapping[str, dict[Measurement, Figures]]) -> str:
+def headlines(runs: Mapping[str, Runs]) -> str:
     """A table of the few figures that the README has.
 
     Args:
         runs: the figures under each MPI, named as in ``NAMES``.
     """
-    found = {(row.section, row.what, row.over): row for row in rows(FULL)}
-    lines = [
-        [line.says, line.than, *(_two_times(line, found[line.row], figures) for figures in runs.values())]
-        for line in HEADLINES
-    ]
+    found = {(row.section, row.what, row.over): row for row in all_rows()}
+    lines = []
+    for line in HEADLINES:
+        row = found[line.row]
+        lines.append([line.says, line.than, *(_two_times(line, row, _run_of(row, of_mpi)) for of_mpi in runs.values())])
     return table(["operation", "compared with", *(NAMES[name] for name in runs)], lines)
 
 
-def _two_times(line: Headline, row: Row, figures: dict[Measurement, Figures]) -> str:
+def _two_times(line: Headline, row: Row, figures: Mapping[Measurement, Figures]) -> str:
     both = (figures.get(m, "not measured") for m in (row.measured, row.peer if line.is_peer else row.against) if m)
     return " / ".join("-" if isinstance(times, str) else _microseconds(times, line.steps) for times in both)
 
@@ -115,7 +142,7 @@ def _microseconds(times: Sequence[Sequence[float]], steps: int) -> str:
     return f"{value:,.0f} µs" if value >= 10 else f"{value:.1f} µs"
 
 
-def _cell(row: Row, figures: dict[Measurement, Figures]) -> str:
+def _cell(row: Row, figures: Mapping[Measurement, Figures]) -> str:
     if any(m not in figures for m in row.measurements()):
         return ""
     cell = number(result_of(row, figures).value, row.kind)
@@ -125,8 +152,8 @@ def _cell(row: Row, figures: dict[Measurement, Figures]) -> str:
 
 def pages() -> dict[Path, str]:
     """The pages that show what was measured, as they are to be."""
-    files = {name: ROOT / "docs" / "bench" / f"{name}.json" for name in NAMES}
-    runs = {name: load(path) for name, path in files.items() if path.exists()}
+    folder = ROOT / "docs" / "bench"
+    runs = {name: {run: load(folder / f"{name}{run}.json") for run in ("", "-clients")} for name in NAMES}
     blocks = {ROOT / "README.md": headlines(runs), ROOT / "docs" / "bench" / "README.md": summary(runs)}
     return {page: fill(page.read_text(), BEGIN, block) for page, block in blocks.items()}
 

@@ -10,6 +10,8 @@ nobody's way. The measurements, and what the numbers are:
     call NAME CALLS TIMES                   seconds for one call, of CALLS in a row
     grow OP CALLS                           bytes by which the process grew, and programs that it compiled
     model NAME NY NX CHUNK COUNT            seconds for COUNT chunks of CHUNK time steps
+    compile NAME NY NX CHUNK                seconds to trace, lower and compile the loop of a model
+    steps COUNT                             seconds for one time step, of COUNT in a row (veros_worker.py)
     save NAME NY NX CHUNK COUNT FILE        the same, and the fields afterwards are in FILE.RANK.npy
     copies OP BYTES                         copies of the operand in a step of a chain, and of a loop (not seconds)
     about                                   one object of versions (no list)

@@ -91,6 +91,8 @@ MPIXLA_API int mpixla_start(const mpixla_mpi_facts *facts);
 /* Sets the file descriptor to which the library writes why the job ends and why a call waits. The default is standard
  * error; a test runner may have captured that, and then another descriptor leads to people. */
 MPIXLA_API void mpixla_output_set(int file);
+/* Writes a sentence there; gives up after some seconds if nothing takes it. */
+MPIXLA_API void mpixla_output_write(const char *text);
 
 /* Starts a thread that writes the sentence if mpixla_init_done has not been called after so many seconds. Call it once,
  * before MPI is started. */
@@ -169,11 +171,32 @@ MPIXLA_API int mpixla_comm_shift(int64_t id, const int64_t *steps, int64_t size,
  * copied; a second call for the same communicator is ignored. */
 MPIXLA_API int mpixla_comm_members_set(int64_t id, const int *world_ranks);
 
-/* Offers XLA a communicator for JAX's own collectives (libmpixla_trampoline.so): for the next clique of devices that
- * has this first device, and this process at this place (native/trampoline/calls.h). */
-MPIXLA_API int mpixla_trampoline_offer(int64_t comm, int color, int key);
-/* Returns the number of communicators that were offered to XLA, and that XLA has not asked for yet. */
-MPIXLA_API int mpixla_trampoline_offers(void);
+/* Sets `*rank` and `*size` to this process's rank in a communicator, and to its size; MPIXLA_WORLD is MPI_COMM_WORLD.
+ */
+#define MPIXLA_WORLD (-1)
+MPIXLA_API int mpixla_comm_place(int64_t id, int *rank, int *size);
+
+/* A call outside of XLA, on buffers in the host's memory: native/trampoline/ makes those of JAX's own collectives. It
+ * takes the same ways as a handler's call, and is in the same reports, but ranks do not compare it. Nothing is kept. */
+typedef struct mpixla_call {
+    const char *name;   /* of the operation: "allgather", "allreduce", "reduce_scatter", "sendrecv", or another that
+                           has no other attributes than these members; not used for a message */
+    const char *caller; /* whose call it is, for MPI's errors: "JAX's "; or NULL */
+    int64_t comm;       /* the number of a communicator */
+    int dtype;          /* XLA's number of the element type of both buffers */
+    const void *send;   /* the send buffer, of `sent` items */
+    void *recv;         /* the receive buffer, of `received` items */
+    int64_t sent, received;
+    int64_t op; /* the number of a reduction */
+    int64_t dest, sendtag, source, recvtag;
+} mpixla_call;
+/* Makes the call, and returns when it is complete. */
+MPIXLA_API int mpixla_call_make(const mpixla_call *call);
+/* Starts a message: to `dest` if the call has a send buffer, else from `source`. Sets `*request` to MPI's handle. The
+ * buffer must stay as it is until mpixla_message_wait, which gets the same call, has returned. */
+MPIXLA_API int mpixla_message_start(const mpixla_call *call, mpixla_handle *request);
+/* Waits for a message of mpixla_message_start. */
+MPIXLA_API int mpixla_message_wait(const mpixla_call *call, mpixla_handle *request);
 
 /* Names a site, the line of the user's source that calls with this "site" attribute come from: "model.py:42 in step".
  * The number is the same on every rank; 0 is no site. The first name of a number is kept. */

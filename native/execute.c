@@ -23,21 +23,14 @@ int64_t mpixla_calls_in_flight(void) {
     return flight_count() + worker_call_count();
 }
 
-/* Makes XLA's error, and notes the failure for the case that the program ends without having seen it (watch/failure.h).
- * `lost`: the communicator, if one of its processes has died. */
-static ffi_error *execute_error_make(const ffi_call_frame *call, ffi_error_code code, const char *sentence,
-                                     comm_entry *lost) {
-    failure_add(sentence, lost);
-    return ffi_error_make(call, code, sentence);
-}
-
-/* Makes XLA's error for a refused call, the sentence of error_get and the call's source line, and notes the failure
- * (watch/failure.h). */
+/* Makes XLA's error for a refused call, the sentence of error_get and the call's source line, and notes the failure for
+ * the case that the program ends without having seen it (watch/failure.h). */
 static ffi_error *execute_refusal_make(const ffi_call_frame *call, int64_t site) {
     char sentence[ERROR_BYTES + SITE_TEXT_BYTES + 16];
     const char *line = site_text(site);
     snprintf(sentence, sizeof sentence, *line ? "%s (at %s)" : "%s", error_get(), line);
-    return execute_error_make(call, FFI_ABORTED, sentence, NULL);
+    failure_add(sentence, NULL);
+    return ffi_error_make(call, FFI_ABORTED, sentence);
 }
 
 /* Returns the advice for an MPI error of this class, to stand behind MPI's text; "" if there is none. Sets `*lost` to
@@ -54,15 +47,17 @@ static const char *execute_error_advice(const frame *f, int class, comm_entry **
            "it by comm.Revoke() and comm.Shrink(), as docs/trouble.md shows";
 }
 
-/* Makes XLA's error for an MPI error code: MPI's text, the description of the call, and advice. Notes the failure
- * (watch/failure.h), and revokes derived communicators if a process has died. */
-static ffi_error *execute_mpi_error_make(const ffi_call_frame *call, const frame *f, int code) {
-    char description[512];
+/* Sets the error for an MPI error code: MPI's text, the description of the call behind `caller`, and advice. Notes the
+ * failure (watch/failure.h), with the communicator if one of its processes has died, and revokes derived communicators
+ * then. */
+static void execute_mpi_error_set(const frame *f, int code, const char *caller) {
+    char description[512], called[sizeof description + 16];
     comm_entry *lost;
     const char *advice = execute_error_advice(f, mpi_error_class(code), &lost);
     frame_describe(f, description, sizeof description);
-    (void)mpi_error_set(f->fault.function ? f->fault.function : f->facts.row->mpi_name, code, description, advice);
-    return execute_error_make(call, FFI_INTERNAL, error_get(), lost);
+    snprintf(called, sizeof called, "%s%s", caller, description);
+    (void)mpi_error_set(f->fault.function ? f->fault.function : f->facts.row->mpi_name, code, called, advice);
+    failure_add(error_get(), lost);
 }
 
 /* Copies the template's values behind the message that arrived to the result, and sets f->arrived. If the route works
@@ -140,44 +135,55 @@ static int execute_watch_end(const watch *w, frame *f, int made, int code) {
     return w->checked ? check_end(f, made, code) : code;
 }
 
-/* Makes a call from start to end, with buffers on this GPU, or on the host for NULL. Returns XLA's error, or NULL for
- * success. */
-static ffi_error *execute_call(const ffi_call_frame *call, prepared *p, const operation *o, frame_gpu *gpu,
-                               unsigned on) {
-    frame f;
+/* Makes a call whose frame was read, from start to end, and publishes the frame for later runs, unless `p` is NULL.
+ * Returns 0 or an error code. A call that waits leaves its request to the caller. */
+static int execute_frame(frame *f, prepared *p, const operation *o, flight *mine, unsigned on) {
     flight_call here;
     watch w;
-    flight *mine = flight_of_thread();
-    if (!mine) return execute_refusal_make(call, 0);
-    if (prepared_read(p, &f, &o->row, call, gpu)) return execute_refusal_make(call, f.facts.site);
-    const int takes_request = o->row.request != MPIXLA_COMPLETES, is_new = !f.route;
-    flight_enter(mine, &here, &f.facts);
+    const int takes_request = o->row.request != MPIXLA_COMPLETES, is_new = !f->route;
+    flight_enter(mine, &here, &f->facts);
 
-    int code = on ? execute_watch_begin(&w, on, &f) : 0, made = 0;
-    if (code == 0) code = routes_find(&f, o, on);
-    const route *r = f.route; /* NULL: not chosen yet */
-    if (code == 0 && is_new) prepared_publish(p, &f);
-    if (code == 0 && r->begin) code = r->begin(&f);
-    if (code == 0 && f.facts.windows) code = window_begin(&f);
-    if (code == 0 && takes_request) code = request_attach(&f);
-    if (code == 0 && f.started) flight_started_set(&here, f.started);
-    if (code == 0 && on) code = execute_watch_run(&w, &f);
+    int code = on ? execute_watch_begin(&w, on, f) : 0, made = 0;
+    if (code == 0) code = routes_find(f, o, on);
+    const route *r = f->route; /* NULL: not chosen yet */
+    if (code == 0 && is_new) prepared_publish(p, f);
+    if (code == 0 && r->begin) code = r->begin(f);
+    if (code == 0 && f->facts.windows) code = window_begin(f);
+    if (code == 0 && takes_request) code = request_attach(f);
+    if (code == 0 && f->started) flight_started_set(&here, f->started);
+    if (code == 0 && on) code = execute_watch_run(&w, f);
     if (code == 0) {
         made = 1;
-        code = execute_call_make(&f, o, r);
-        if (on & FEATURE_LOG) log_end(&w.line, &f.facts, mpi_error_class(code));
-        if (o->row.request == MPIXLA_STARTS) request_finish(&f, code);
+        code = execute_call_make(f, o, r);
+        if (on & FEATURE_LOG) log_end(&w.line, &f->facts, mpi_error_class(code));
+        if (o->row.request == MPIXLA_STARTS) request_finish(f, code);
     }
-    if (on) code = execute_watch_end(&w, &f, made, code);
-    if (code == 0) code = execute_arrival_check(&f);
-    if (f.facts.windows) window_end(&f);
-    if (r && r->end) code = r->end(&f, code);
+    if (on) code = execute_watch_end(&w, f, made, code);
+    if (code == 0) code = execute_arrival_check(f);
+    if (f->facts.windows) window_end(f);
+    if (r && r->end) code = r->end(f, code);
     if (on & FEATURE_TRACE) trace_end(&w.traced, r ? r->name : NULL, code != 0);
 
     flight_leave(mine, &here);
-    ffi_error *error = code == 0         ? NULL
-                       : code == REFUSED ? execute_refusal_make(call, f.facts.site)
-                                         : execute_mpi_error_make(call, &f, code);
+    return code;
+}
+
+/* Makes a call of XLA's, with buffers on this GPU, or on the host for NULL. Returns XLA's error, or NULL for success.
+ */
+static ffi_error *execute_call(const ffi_call_frame *call, prepared *p, const operation *o, frame_gpu *gpu,
+                               unsigned on) {
+    frame f;
+    flight *mine = flight_of_thread();
+    if (!mine) return execute_refusal_make(call, 0);
+    if (prepared_read(p, &f, &o->row, call, gpu)) return execute_refusal_make(call, f.facts.site);
+    const int code = execute_frame(&f, p, o, mine, on);
+    ffi_error *error = NULL;
+    if (code == REFUSED) {
+        error = execute_refusal_make(call, f.facts.site);
+    } else if (code != 0) {
+        execute_mpi_error_set(&f, code, "");
+        error = ffi_error_make(call, FFI_INTERNAL, error_get());
+    }
     if (o->row.request == MPIXLA_WAITS) request_finish(&f, code); /* after the error, which describes the request */
     return error;
 }
@@ -213,4 +219,76 @@ ffi_error *execute_on_device(const ffi_call_frame *call, const operation *o) {
     ffi_error *error = execute_call(call, prepared_of(call), o, &g.of_frame, on);
     gpu_leave(&g);
     return error;
+}
+
+/* Ends a call outside of XLA, of which `f` was read: returns 0 for code 0; else REFUSED, with the error set, and the
+ * failure noted. */
+static int execute_given_end(const frame *f, const mpixla_call *call, int code) {
+    if (code == 0) return 0;
+    if (code == REFUSED)
+        failure_add(error_get(), NULL);
+    else
+        execute_mpi_error_set(f, code, call->caller ? call->caller : "");
+    return REFUSED;
+}
+
+/* Reads a call outside of XLA. Returns the flight record of this thread; NULL if the call is refused, with the error
+ * set, and the failure noted. */
+static flight *execute_given_read(frame *f, const mpixla_call *call, const frame_shape *row, unsigned on) {
+    const int may_be_made = !(on & (FEATURE_FORKED | FEATURE_UNPRINTED)) || !execute_process_check(on);
+    flight *mine = may_be_made ? flight_of_thread() : NULL;
+    if (mine && frame_given_read(f, row, call) == 0) return mine;
+    failure_add(error_get(), NULL);
+    return NULL;
+}
+
+int execute_given(const mpixla_call *call, const operation *o) {
+    const unsigned on = features_get() & ~FEATURE_CHECKS;
+    frame f;
+    flight *mine = execute_given_read(&f, call, &o->row, on);
+    return mine ? execute_given_end(&f, call, execute_frame(&f, NULL, o, mine, on)) : REFUSED;
+}
+
+/* The rows of messages that are started outside of XLA: their buffers stay where they are until they are waited for. */
+static const frame_shape sent_message = {.op_name = "send",
+                                         .mpi_name = "MPI_Isend",
+                                         .pattern = PAIR,
+                                         .send = MPIXLA_EVERYWHERE,
+                                         .attributes = COMM | DEST | SENDTAG};
+static const frame_shape received_message = {.op_name = "recv",
+                                             .mpi_name = "MPI_Irecv",
+                                             .pattern = PAIR,
+                                             .recv = MPIXLA_EVERYWHERE,
+                                             .attributes = COMM | RECVTAG | SOURCE};
+
+static const frame_shape *execute_message_row(const mpixla_call *call) {
+    return call->send ? &sent_message : &received_message;
+}
+
+int mpixla_message_start(const mpixla_call *call, mpixla_handle *request) {
+    frame f;
+    *request = 0; /* MPI may write half of it */
+    if (!execute_given_read(&f, call, execute_message_row(call), features_get())) return REFUSED;
+    const int code = call->send ? f.mpi->isend(f.send.data, f.send.count, f.type, f.dest, f.sendtag, f.comm, request)
+                                : f.mpi->irecv(f.recv.data, f.recv.count, f.type, f.source, f.recvtag, f.comm, request);
+    return execute_given_end(&f, call, code);
+}
+
+int mpixla_message_wait(const mpixla_call *call, mpixla_handle *request) {
+    const unsigned on = features_get();
+    frame f;
+    flight_call here;
+    trace_call traced;
+    log_call line;
+    _Alignas(16) char status[MPI_STATUS_BYTES];
+    flight *mine = execute_given_read(&f, call, execute_message_row(call), on);
+    if (!mine) return REFUSED;
+    flight_enter(mine, &here, &f.facts);
+    if (on & FEATURE_TRACE) trace_start(&traced, &f.facts, 0, 0);
+    if (on & FEATURE_LOG) log_start(&line, &f.facts, NULL);
+    const int code = mpi_get()->wait(request, status);
+    if (on & FEATURE_LOG) log_end(&line, &f.facts, mpi_error_class(code));
+    if (on & FEATURE_TRACE) trace_end(&traced, NULL, code != 0);
+    flight_leave(mine, &here);
+    return execute_given_end(&f, call, code);
 }

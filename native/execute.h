@@ -13,4 +13,8 @@ ffi_error *execute_on_host(ffi_call_frame *call, const operation *o);
 /* Makes a call with a GPU's memory. Returns NULL, or XLA's error, which XLA owns. */
 ffi_error *execute_on_device(const ffi_call_frame *call, const operation *o);
 
+/* Makes a call that a front end makes outside of XLA (mpixla_call_make). The ranks do not compare it. Returns 0, or
+ * REFUSED with the error set. */
+int execute_given(const mpixla_call *call, const operation *o);
+
 #endif

@@ -2,7 +2,9 @@
 #include "handler.h"
 
 #include <pthread.h>
+#include <string.h>
 
+#include "base/error.h"
 #include "execute.h"
 #include "neighbours/exchange.h"
 #include "neighbours/halo.h"
@@ -41,21 +43,23 @@ enum {
 #include "tables/ops.def"
 #undef MPIXLA_OP
 
+/* The operation of each row, with its handlers. */
+static const struct {
+    const operation *operation;
+    ffi_handler *on_host, *on_device;
+} all[] = {
+#define MPIXLA_OP(name, host_handler, device_handler, shape, call, nccl) \
+    {&name##_operation, host_handler, device_handler},
+#include "tables/ops.def"
+#undef MPIXLA_OP
+};
+
 /* The table that Python reads. */
 
 static mpixla_op_row table[ROWS];
 
 /* Fills the table of all operations from the rows of ops.def. */
 static void handler_table_fill(void) {
-    static const struct {
-        const operation *operation;
-        ffi_handler *on_host, *on_device;
-    } all[] = {
-#define MPIXLA_OP(name, host_handler, device_handler, shape, call, nccl) \
-    {&name##_operation, host_handler, device_handler},
-#include "tables/ops.def"
-#undef MPIXLA_OP
-    };
     for (int i = 0; i < ROWS; i++) {
         const frame_shape *row = &all[i].operation->row;
         table[i] = (mpixla_op_row){.name = row->op_name,
@@ -80,4 +84,19 @@ const mpixla_op_row *mpixla_op_table(size_t *rows, size_t *row_size) {
     *rows = ROWS;
     if (row_size) *row_size = sizeof table[0];
     return table;
+}
+
+/* The operations that mpixla_call_make makes: an mpixla_call has all of their attributes. */
+enum { GIVEN = COMM | DEST | OP | RECVTAG | SENDTAG | SOURCE | STATUS };
+
+/* Makes a call outside of XLA. Returns 0, or REFUSED with the error set: also for an operation that it does not make.
+ */
+int mpixla_call_make(const mpixla_call *call) {
+    for (int i = 0; i < ROWS; i++) {
+        const frame_shape *row = &all[i].operation->row;
+        const uint32_t needed = row->attributes & ~row->optional & ((1U << ATTRIBUTES) - 1);
+        const int is_made = !(needed & ~(uint32_t)GIVEN) && row->request == MPIXLA_COMPLETES;
+        if (is_made && strcmp(row->op_name, call->name) == 0) return execute_given(call, all[i].operation);
+    }
+    return error_set("an operation '%s' cannot be called outside of XLA", call->name);
 }

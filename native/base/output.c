@@ -56,6 +56,10 @@ void output_write(const char *text) {
     output_write_file(file_for_people, text, strlen(text));
 }
 
+void mpixla_output_write(const char *text) {
+    output_write(text);
+}
+
 void output_print(const char *format, ...) {
     char line[LINE_BYTES];
     va_list arguments;

@@ -11,7 +11,6 @@ typedef enum scratch_use {
     SCRATCH_VALUES,   /* numbers at run time (call/values.h) */
     SCRATCH_MESSAGES, /* the messages of a call (neighbours/messages.h) */
     SCRATCH_TALLIES,  /* counts of the messages between two ranks (check/tally.c) */
-    SCRATCH_STARTED,  /* messages that XLA has started (trampoline/calls.c) */
     SCRATCH_USES
 } scratch_use;
 

@@ -629,14 +629,11 @@ static void frame_sequence_set(frame *f) {
     f->facts.sequence = facts_are_collective(&f->facts) ? comm_count(f->facts.communicator) : 0;
 }
 
-/* Reads and checks all of the frame except its facts, its posts, and its sequence number; `gpu` as in frame_read.
- * Returns 0 or REFUSED. */
-static int frame_read_all(frame *f, const frame_shape *shape, const ffi_call_frame *call, frame_gpu *gpu) {
-    static const char *const taken[] = {"send buffer", "template"}, *const given[] = {"receive buffer", "status"};
-    const mpi_library *mpi = mpi_get();
+/* Makes the frame that of a call of which nothing is known but its row: field by field, as clearing the whole would
+ * touch the scratch status on every call. Returns 0; REFUSED before mpixla_start. */
+static int frame_begin(frame *f, const frame_shape *shape, frame_gpu *gpu) {
     memset(&f->facts, 0, sizeof f->facts); /* padding and fields that a row lacks are 0 in every copy */
-    if (!mpi) return error_set("%s was called before mpixla_start", shape->mpi_name);
-    /* Field by field: clearing the whole would touch the scratch status on every call. */
+    if (!mpi_get()) return error_set("%s was called before mpixla_start", shape->mpi_name);
     f->facts.row = shape;
     f->send = f->template_ = f->recv = (frame_buffer){0};
     f->sent = f->received = (parts){0};
@@ -656,6 +653,23 @@ static int frame_read_all(frame *f, const frame_shape *shape, const ffi_call_fra
     f->route = NULL;
     f->rest = NULL;
     f->arrived = 0;
+    return 0;
+}
+
+/* Sets the address that MPI sends from, the functions of MPI for the call's counts, and the type in which it receives a
+ * message. */
+static void frame_mpi_set(frame *f, const mpi_library *mpi) {
+    frame_send_address_set(f, mpi);
+    f->mpi = f->n > mpi->count_limit ? mpi->large : mpi->small;
+    if (frame_has(f, ATTRIBUTE_SOURCE)) f->expects = dtype_receive(f->recv.dtype, f->recv.count, mpi_bytes_limit(mpi));
+}
+
+/* Reads and checks all of the frame except its facts, its posts, and its sequence number; `gpu` as in frame_read.
+ * Returns 0 or REFUSED. */
+static int frame_read_all(frame *f, const frame_shape *shape, const ffi_call_frame *call, frame_gpu *gpu) {
+    static const char *const taken[] = {"send buffer", "template"}, *const given[] = {"receive buffer", "status"};
+    const mpi_library *mpi = mpi_get();
+    if (frame_begin(f, shape, gpu)) return REFUSED;
     ffi_buffers operands = call->args;
     values v = {.n = 0};
     if (frame_attributes_read(f, &call->attrs) || frame_comm_resolve(f) ||
@@ -687,11 +701,8 @@ static int frame_read_all(frame *f, const frame_shape *shape, const ffi_call_fra
         (frame_has_rows(f) && frame_rows_check(f)) || (frame_has(f, ATTRIBUTE_BACK) && frame_slots_check(f)) ||
         (facts_have_neighbours(&f->facts) && frame_neighbours_check(f)))
         return REFUSED;
-    frame_send_address_set(f, mpi);
-    int large = f->n > mpi->count_limit;
-    f->mpi = large ? mpi->large : mpi->small;
-    if (frame_has(f, ATTRIBUTE_SOURCE)) f->expects = dtype_receive(f->recv.dtype, f->recv.count, mpi_bytes_limit(mpi));
-    return frame_has_rows(f) ? frame_parts_fill(f, large) : 0;
+    frame_mpi_set(f, mpi);
+    return frame_has_rows(f) ? frame_parts_fill(f, f->n > mpi->count_limit) : 0;
 }
 
 /* Sets a buffer's address and shape to those of this run of the call. */
@@ -743,10 +754,54 @@ int frame_read_again(frame *f, const frame *known, const ffi_call_frame *call, f
     return 0;
 }
 
+/* Fills what the call's own thread and all others read of it: facts, posts and the sequence number. */
+static void frame_end(frame *f) {
+    facts_fill(f);
+    if (f->facts.row->attributes & LOCAL) frame_posts_fill(f);
+    frame_sequence_set(f);
+}
+
 int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call, frame_gpu *gpu) {
     if (frame_read_all(f, shape, call, gpu)) return REFUSED;
-    facts_fill(f);
-    if (shape->attributes & LOCAL) frame_posts_fill(f);
-    frame_sequence_set(f);
+    frame_end(f);
+    return 0;
+}
+
+/* Sets `*b` to a buffer of a call outside of XLA, of one dimension; leaves it empty for NULL. Returns 0 or REFUSED. */
+static int frame_given_buffer_read(frame_buffer *b, const frame *f, const dtype_entry *dtype, const void *data,
+                                   const int64_t *items) {
+    if (*items < 0)
+        return error_set(
+            "r%d | %s was called with %lld items: a caller that counts in ints moves at most 2^31 - 1 items at once, "
+            "so split the array",
+            mpi_get()->world_rank, f->facts.row->mpi_name, (long long)*items);
+    *b = (frame_buffer){.data = (void *)(uintptr_t)data, .count = *items, .dtype = dtype, .axes = 1, .dims = items};
+    return 0;
+}
+
+int frame_given_read(frame *f, const frame_shape *shape, const mpixla_call *call) {
+    const mpi_library *mpi = mpi_get();
+    const values none = {.n = 0};
+    if (frame_begin(f, shape, NULL)) return REFUSED;
+    memset(&f->own, 0, sizeof f->own);
+    int64_t *a = f->own.attributes;
+    a[ATTRIBUTE_COMM] = call->comm;
+    a[ATTRIBUTE_OP] = call->op;
+    a[ATTRIBUTE_DEST] = call->dest;
+    a[ATTRIBUTE_SENDTAG] = call->sendtag;
+    a[ATTRIBUTE_SOURCE] = call->source;
+    a[ATTRIBUTE_RECVTAG] = call->recvtag;
+    a[ATTRIBUTE_STATUS] = MPIXLA_NO_STATUS;
+    if (frame_comm_resolve(f) || frame_attributes_resolve(f, mpi, &none)) return REFUSED;
+    const dtype_entry *dtype = dtype_find(call->dtype);
+    if (!dtype ||
+        (frame_buffer_is_here(shape->send, f) &&
+         frame_given_buffer_read(&f->send, f, dtype, call->send, &call->sent)) ||
+        (frame_buffer_is_here(shape->recv, f) &&
+         frame_given_buffer_read(&f->recv, f, dtype, call->recv, &call->received)) ||
+        frame_counts_check(f) || frame_reduction_resolve(f, mpi))
+        return REFUSED;
+    frame_mpi_set(f, mpi);
+    frame_end(f);
     return 0;
 }

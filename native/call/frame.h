@@ -157,6 +157,10 @@ int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call, f
  * `known` must outlive the frame. Returns 0 or REFUSED. */
 int frame_read_again(frame *f, const frame *known, const ffi_call_frame *call, frame_gpu *gpu);
 
+/* Reads and checks a call that a front end makes outside of XLA (mpixla_call_make), of a row whose attributes `call`
+ * has. `call` must outlive the frame. Returns 0 or REFUSED, as frame_read. */
+int frame_given_read(frame *f, const frame_shape *shape, const mpixla_call *call);
+
 /* Fills the facts of a call from its frame, all but `sequence`. Called by frame_read. */
 void facts_fill(frame *f);
 

@@ -227,6 +227,22 @@ int mpixla_comm_is_alive(int64_t id) {
     return entry && atomic_load(&entry->alive) && !comm_unusable_reason();
 }
 
+int mpixla_comm_place(int64_t id, int *rank, int *size) {
+    if (!mpi_get()) return error_set("mpixla is not started in this process");
+    const mpixla_handle world = mpi_get()->facts.comm_world;
+    const comm_entry *entry = id == MPIXLA_WORLD ? NULL : comm_find(id);
+    if (entry) {
+        *rank = entry->rank;
+        *size = entry->size;
+        return 0;
+    }
+    if (id != MPIXLA_WORLD) return REFUSED;
+    const int code = mpi_get()->comm_rank(world, rank);
+    return code != 0 || mpi_get()->comm_size(world, size) != 0
+               ? error_set("MPI does not tell the place of this process in MPI_COMM_WORLD")
+               : 0;
+}
+
 _Thread_local char comm_thread;
 
 void comm_caller_note(comm_entry *entry) {

@@ -1,11 +1,12 @@
-/* MPI as XLA calls it for JAX's own collectives: the functions behind the rows of tables/trampoline.def.
+/* MPI as XLA calls it for JAX's own collectives: the functions behind the rows of symbols.def.
  *
- * XLA's calls go to the MPItrampoline in jaxlib, from there to libmpixla_trampoline.so, which has the names that it
- * looks up, and then to these. Handles are numbers of ours, so that nothing depends on MPI when jaxlib is loaded.
+ * XLA's calls go to the MPItrampoline in jaxlib, and from there to libmpixla_trampoline.so, which has the names that it
+ * looks up and these functions. They use mpixla.h and nothing else of the library. Handles are numbers of ours, so that
+ * nothing depends on MPI when jaxlib is loaded.
  *
  * XLA asks for a communicator by MPI_Comm_split of MPI_COMM_WORLD, which all processes would have to call, whereas only
- * the members of a clique do. So the front end makes the communicator, and offers it (mpixla_trampoline_offer) before
- * it runs a program that asks for it.
+ * the members of a clique do. So the front end makes the communicator, and offers it (clique.h) before it runs a
+ * program that asks for it.
  */
 #ifndef MPIXLA_NATIVE_TRAMPOLINE_CALLS_H
 #define MPIXLA_NATIVE_TRAMPOLINE_CALLS_H
@@ -13,9 +14,26 @@
 #include "mpixla.h"
 
 /* MPItrampoline's handles, as wide as a pointer. Communicators: 1 is MPI_COMM_WORLD, others are the numbers
- * of mpixla_comm_register from 2. Element types: XLA's numbers. */
+ * of mpixla_comm_register from 2. */
 typedef uintptr_t trampoline_handle;
-enum { TRAMPOLINE_WORLD = 1, TRAMPOLINE_COMMS = 2, TRAMPOLINE_BYTE = 200, TRAMPOLINE_UNDEFINED = -32766 };
+enum { TRAMPOLINE_WORLD = 1, TRAMPOLINE_COMMS = 2, TRAMPOLINE_UNDEFINED = -32766 };
+
+/* Element types: XLA's numbers (xla/ffi/api/c_api.h), and one for MPI_BYTE, which is U8 too. */
+enum {
+    TRAMPOLINE_S8 = 2,
+    TRAMPOLINE_S16,
+    TRAMPOLINE_S32,
+    TRAMPOLINE_S64,
+    TRAMPOLINE_U8,
+    TRAMPOLINE_U16,
+    TRAMPOLINE_U32,
+    TRAMPOLINE_U64,
+    TRAMPOLINE_F32 = 11,
+    TRAMPOLINE_F64,
+    TRAMPOLINE_C64 = 15,
+    TRAMPOLINE_C128 = 18,
+    TRAMPOLINE_BYTE = 200
+};
 
 /* Reductions: rows of reductions.def from 1. */
 enum { TRAMPOLINE_SUM = 1, TRAMPOLINE_PROD, TRAMPOLINE_MAX, TRAMPOLINE_MIN };
@@ -28,8 +46,8 @@ enum { TRAMPOLINE_TEXT_BYTES = 1024 };
 #define TYPE trampoline_handle
 #define OP trampoline_handle
 #define REQUEST trampoline_handle
-#define MPIXLA_ABI_CALL(name, ours, prototype, arguments) MPIXLA_API int ours prototype;
-#include "tables/trampoline.def"
+#define MPIXLA_ABI_CALL(name, ours, prototype, arguments) int ours prototype;
+#include "trampoline/symbols.def"
 #undef MPIXLA_ABI_CALL
 #undef COMM
 #undef TYPE
@@ -38,6 +56,6 @@ enum { TRAMPOLINE_TEXT_BYTES = 1024 };
 
 /* Prints a sentence and aborts the process, as XLA has called a function that has no row: its result would have a type
  * of its own, and XLA may not look at it. */
-MPIXLA_API _Noreturn void trampoline_refuse(const char *name);
+_Noreturn void trampoline_refuse(const char *name);
 
 #endif

@@ -3,9 +3,6 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "base/error.h"
-#include "mpi/comm.h"
-
 /* Offers that XLA has not asked for yet. */
 enum { OFFERS = 64 };
 static struct {
@@ -15,26 +12,19 @@ static struct {
 static int offered;
 static pthread_mutex_t offering = PTHREAD_MUTEX_INITIALIZER;
 
-/* Offers a registered communicator to XLA, which takes it when it asks for the clique with this color and key. Returns
- * 0, or REFUSED if the communicator is unknown or too many offers are open. */
 int mpixla_trampoline_offer(int64_t comm, int color, int key) {
-    int code = 0;
-    if (!comm_find(comm)) return REFUSED;
     pthread_mutex_lock(&offering);
-    if (offered == OFFERS) {
-        code = error_set("more than %d communicators are offered to XLA that it has not asked for", OFFERS);
-    } else {
+    const int has_room = offered < OFFERS;
+    if (has_room) {
         offers[offered].comm = comm;
         offers[offered].color = color;
         offers[offered].key = key;
         offered++;
     }
     pthread_mutex_unlock(&offering);
-    return code;
+    return has_room ? 0 : -1;
 }
 
-/* Returns the number of communicators that were offered to XLA (mpixla_trampoline_offer), and that XLA has not asked
- * for yet. */
 int mpixla_trampoline_offers(void) {
     pthread_mutex_lock(&offering);
     int count = offered;

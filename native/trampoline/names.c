@@ -1,6 +1,5 @@
-/* libmpixla_trampoline.so: the names that the MPItrampoline in jaxlib looks up, and nothing else. */
+/* The names that the MPItrampoline in jaxlib looks up in libmpixla_trampoline.so. */
 #include "trampoline/calls.h"
-#include "xla/xla_ffi.h"
 
 /* MPItrampoline takes a library with its own major version, and a minor version from its own on. */
 #define VERSION(name, number) MPIXLA_API extern const int name##_##number;
@@ -36,4 +35,4 @@ void mpiwrapper_export_fortran_constants_(void) {}
     void name(void) {             \
         trampoline_refuse(#name); \
     }
-#include "tables/trampoline.def"
+#include "trampoline/symbols.def"

@@ -89,7 +89,7 @@ def test_names_are_those_that_jaxlib_looks_up():
     variables = set(re.findall(r" [bBdD] (MPIX?(?:ABI)?_\w+)$", symbols, re.MULTILINE))
     functions = {name for name in variables if re.match("MPIX?ABI_", name)}
     wanted = functions | {re.sub("^(MPIX?)_", r"\1ABI_", name) for name in variables - functions}
-    table = (ROOT / "native/tables/trampoline.def").read_text()
+    table = (ROOT / "native/trampoline/symbols.def").read_text()
     rows = re.findall(r"^MPIXLA_ABI_(\w+)\((\w+)", table, re.MULTILINE)
     assert len(wanted) > 600
     assert {name for _, name in rows} == wanted

@@ -163,6 +163,17 @@ def test_satellites_use_what_is_exported_for_them():
     assert [used for used in USES[COMMANDS] if not used.startswith((*allowed, *own))] == []
 
 
+def test_the_c_part_of_distributed_uses_the_public_header_only():
+    """And no other C file uses it; its own tests may."""
+    own = f"{NATIVE}/trampoline/"
+    uses = [
+        (file, used) for file, all_used in USES.items() if not file.startswith(f"{NATIVE}/test/") for used in all_used
+    ]
+    crossing = [(file, used) for file, used in uses if file.startswith(own) != used.startswith(own)]
+    assert crossing == []
+    assert [file for file, used in uses if file.startswith(own)]
+
+
 def names_from(file: str, module: str | None = None) -> set[str]:
     """The names that a file imports from modules, or from one of this name."""
     nodes = [node for node in ast.walk(ast.parse((ROOT / file).read_text())) if isinstance(node, ast.ImportFrom)]

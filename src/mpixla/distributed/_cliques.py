@@ -6,6 +6,7 @@ runs. The members of a clique without a communicator first meet, within a time l
 program with nothing but a sum over these devices makes XLA ask for the communicator.
 """
 
+import ctypes
 import math
 import threading
 import time
@@ -19,13 +20,17 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from mpi4py import MPI
 
 from ..base import settings
-from ..extend import abort, check, comm_of, lib, require, when_done
-from . import _first_run
+from ..extend import abort, comm_of, lib, require, when_done
+from . import _first_run, _trampoline
 from ._collectives import Collective, collectives_of
 
 _LIMIT = 300.0  # seconds, where MPIXLA_TIMEOUT is not set
 _INT_MAX = 2**31 - 1
 _TYPES = {"pred", "s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f32", "f64", "c64", "c128"}
+
+# The library that jaxlib has loaded, which XLA takes communicators from.
+_offers = ctypes.CDLL(str(_trampoline.LIBRARY))
+_offers.mpixla_trampoline_offer.argtypes = (ctypes.c_int64, ctypes.c_int, ctypes.c_int)
 
 _opened: set[tuple[int, ...]] = set()
 _channel: Any = None  # the communicator for meetings, and for the messages of ranks that have ended
@@ -143,12 +148,13 @@ def _open_clique(devices: tuple[Any, ...]) -> None:
 
 def _offer_communicator(comm: MPI.Intracomm, devices: tuple[Any, ...]) -> None:
     """Make XLA use a communicator for its collectives on these devices; raise RuntimeError if it does not."""
-    offers = lib.mpixla_trampoline_offers
+    offers = _offers.mpixla_trampoline_offers
     failed: list[Exception] = []
     thread = threading.Thread(target=_make_xla_ask, args=(devices, failed), name="mpixla clique", daemon=True)
     with _offering:
         before = offers()
-        check(lib.mpixla_trampoline_offer(comm_of(comm).id, devices[0].id, comm.Get_rank()))
+        if _offers.mpixla_trampoline_offer(comm_of(comm).id, devices[0].id, comm.Get_rank()) != 0:
+            raise RuntimeError("XLA has left too many communicators that mpixla made for its collectives: report it.")
         thread.start()
         while offers() > before and thread.is_alive():
             time.sleep(1e-4)

@@ -174,7 +174,6 @@ for _name, _result, _arguments in (
     ("mpixla_comm_is_alive", c_int, [c_int64]),
     ("mpixla_comm_shift", c_int, [c_int64, POINTER(c_int64), c_int64, POINTER(c_int64)]),
     ("mpixla_comm_members_set", c_int, [c_int64, POINTER(c_int)]),
-    ("mpixla_trampoline_offer", c_int, [c_int64, c_int, c_int]),
     ("mpixla_site_name", c_int, [c_int64, c_char_p]),
     ("mpixla_site_call", None, [c_int64]),
     ("mpixla_check_set", c_int, [c_char_p, c_uint64]),
