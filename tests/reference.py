@@ -605,6 +605,14 @@ ROWS = [
         shapes=lambda shape, **_: [shape, shape],
         variants=_ways,
     ),
+    Row(
+        "shift",
+        call=lambda x, comm, step, by: mpixla.shift(x, step, comm=_ends(comm, step, by)[2]),
+        model=_arrives,
+        variants=lambda size: [
+            {"step": step, "by": by} for step, by in ((0, "ring"), (-2, "ring"), (1, "torus"), (1, "walls"))
+        ],
+    ),
 ]
 
 ROW = {row.name: row for row in ROWS}

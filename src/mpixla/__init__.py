@@ -16,7 +16,8 @@ from .checks import agreement as _agreement
 from .checks import exit as _exit
 from .core.export import export_checks
 from .core.jit import jit
-from .mpi.comm import Shift, comm_of, get_default_comm
+from .core.rank import rank
+from .mpi.comm import Shift, comm_of, get_default_comm, size
 from .mpi.gpu import has_cuda_support, has_rocm_support, has_sycl_support, select_local_gpu
 from .mpi.mpi import MPI as _MPI
 from .mpi.native import set_logging
@@ -38,7 +39,7 @@ from .ops.exact import fsum
 from .ops.halo import halo_exchange, halo_start
 from .ops.inner import norm, vdot
 from .ops.neighbor import neighbor_allgather, neighbor_alltoall, neighbor_alltoallv
-from .ops.point_to_point import recv, send, sendrecv
+from .ops.point_to_point import recv, send, sendrecv, shift
 from .ops.replicated import assert_replicated
 from .ops.request import (
     Request,
@@ -95,6 +96,7 @@ __all__ = [
     "overlap",
     "pvary",
     "ragged_all_to_all",
+    "rank",
     "recv",
     "reduce",
     "reduce_scatter",
@@ -105,6 +107,8 @@ __all__ = [
     "send",
     "sendrecv",
     "set_logging",
+    "shift",
+    "size",
     "vdot",
     "wait",
     "waitall",

@@ -26,6 +26,7 @@ SHARED = {
     "exchange": {"neighbor_allgather", "neighbor_alltoall", "neighbor_alltoallv"},
     "halo_transpose": set(),
     "isendrecv": {"isendrecv", "halo_start"},
+    "sendrecv": {"sendrecv", "shift"},
     "wait": {"wait", "waitall", "overlap"},
     "wait_recv": set(),
     "wait_send": set(),

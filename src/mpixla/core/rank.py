@@ -9,8 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
 
+from ..base.tracebacks import public
 from ..mpi import native
-from ..mpi.comm import Comm, Shift
+from ..mpi.comm import Comm, Shift, comm_of
+from ..mpi.mpi import MPI
 from .helper import make_helper
 
 _rank = make_helper("rank", lambda *, comm, shift: [ShapedArray((), np.dtype(np.int32))], ("comm", "shift"))
@@ -19,6 +21,33 @@ _rank = make_helper("rank", lambda *, comm, shift: [ShapedArray((), np.dtype(np.
 def own_rank(comm: Comm) -> Any:
     """Return this process's rank as a traced int32."""
     return _rank.bind(comm=comm, shift=())[0]
+
+
+@public
+def rank(comm: MPI.Comm | None = None) -> jax.Array:
+    """Return this process's rank as a value of the program, like ``jax.lax.axis_index``.
+
+    The program looks the rank up when it runs, and does not contain it. So all ranks compile the same program, and find
+    it in one compilation cache. It is not communication: a rank may leave the call out.
+
+    Args:
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
+
+    Returns:
+        The rank, an int32 scalar. In a program that is sharded over processes it is right inside ``jax.shard_map``. A
+        root, a shape or Python's ``if`` needs a number that is known when tracing: ``comm.Get_rank()``.
+
+    Raises:
+        TypeError: for a ``comm`` that is no intra-communicator.
+        ValueError: for a communicator that was freed.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, mpixla
+        >>> first_only = jax.jit(lambda x: jnp.where(mpixla.rank() == 0, x, 0))
+        >>> float(first_only(1.0)) == (mpixla.get_default_comm().Get_rank() == 0)
+        True
+    """
+    return own_rank(comm_of(comm))  # type: ignore[no-any-return]
 
 
 def rank_at(comm: Comm, shift: Shift) -> Any:

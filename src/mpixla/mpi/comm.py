@@ -287,6 +287,28 @@ def comm_of(comm: Any) -> Comm:
     return known
 
 
+@public
+def size(comm: MPI.Comm | None = None) -> int:
+    """Return the number of ranks of a communicator.
+
+    Args:
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
+
+    Returns:
+        A Python integer, also in a jitted function, so that shapes can depend on it.
+
+    Raises:
+        TypeError: for a ``comm`` that is no intra-communicator.
+        ValueError: for a communicator that was freed.
+
+    Example:
+        >>> import mpixla
+        >>> mpixla.size() == mpixla.get_default_comm().Get_size()
+        True
+    """
+    return comm_of(comm).size
+
+
 def refuse_in_fork() -> None:
     """Raise ValueError in a forked process, before a call of JAX waits for threads that the fork does not have."""
     if state.is_forked:

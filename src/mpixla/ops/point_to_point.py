@@ -18,7 +18,7 @@ from ..jaxprs.spmd import Primitive
 from ..mpi import native
 from ..mpi.comm import NO_STATUS, STATUS_BYTES, STATUS_RESULT, Comm, Shift, Status, comm_of, status_of
 from ..mpi.mpi import MPI
-from .arguments import ANY_SOURCE, ANY_TAG, Rank, Tag, Tags, as_message
+from .arguments import ANY_SOURCE, ANY_TAG, Rank, Tag, Tags, as_integer, as_message
 from .shapes import BATCH_LAST, empty_abstract_eval, same_abstract_eval
 
 # recv
@@ -288,6 +288,53 @@ def sendrecv(
     c = comm_of(comm)
     message, values = split(as_message("sendrecv", c, dest=dest, sendtag=sendtag, source=source, recvtag=recvtag))
     return sendrecv_p.bind(sendbuf, recvbuf, *values, comm=c, status=status_of(status), **message)[0]
+
+
+# shift
+
+
+@overload
+def shift(x: ArrayLike, disp: int, *, comm: MPI.Comm | None = ..., dimension: int = ...) -> jax.Array: ...
+@overload
+def shift(x: Tree, disp: int, *, comm: MPI.Comm | None = ..., dimension: int = ...) -> Tree: ...
+@call_per_leaf()
+def shift(x: Any, disp: int, *, comm: MPI.Comm | None = None, dimension: int = 0) -> Any:
+    """Send an array by so many ranks along the ring of all ranks or a dimension of a Cartesian communicator.
+
+    It is ``sendrecv(x, x, source=Shift(dimension, -disp), dest=Shift(dimension, disp))``. The program is the same on
+    every rank.
+
+    Args:
+        x: the array, or a pytree of arrays, which is sent leaf by leaf. Ranks that exchange have the same shapes and
+            dtypes.
+        disp: by how many ranks: upwards, or downwards if it is negative.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``. The ranks of one without a Cartesian topology
+            are a ring.
+        dimension: the dimension of a Cartesian communicator, from 0; of any other communicator 0.
+
+    Returns:
+        The array of the rank that is ``disp`` ranks below this one. Where there is none, at a wall of a dimension that
+        is not periodic, ``x`` itself.
+
+    Derivative:
+        Linear. Reverse mode: the shift by ``-disp``. Where the result is ``x`` itself, its cotangent is added.
+
+    Raises:
+        TypeError: for a ``disp`` or ``dimension`` that is no static integer, a ``comm`` that is no intra-communicator,
+            or a dtype that MPI cannot move.
+        ValueError: for a dimension that the communicator lacks, or a communicator that was freed.
+
+    Example:
+        >>> import jax.numpy as jnp, mpixla
+        >>> rank, size = mpixla.get_default_comm().Get_rank(), mpixla.size()
+        >>> float(mpixla.shift(jnp.float32(rank), 1)) == (rank - 1) % size
+        True
+    """
+    x, c = as_array(x, "x", "shift"), comm_of(comm)
+    along, by = as_integer(dimension, "dimension", "shift"), as_integer(disp, "disp", "shift")
+    ends = {"dest": Shift(along, by), "source": Shift(along, -by)}
+    message = as_message("shift", c, sendtag=0, recvtag=0, **ends)
+    return sendrecv_p.bind(x, x, comm=c, status=NO_STATUS, **message)[0]
 
 
 for _primitive in (recv_p, send_p, sendrecv_p):
