@@ -61,10 +61,14 @@ def main() -> None:
     assert_type(mpixla.shift(state, 1), State)
     assert_type(mpixla.rank(MPI.COMM_WORLD), jax.Array)
     assert_type(mpixla.size(), int)
+    assert_type(mpixla.hashable_comm(), MPI.Intracomm)
+    with mpixla.default_comm(MPI.COMM_SELF):
+        step(state, 0.1)
     assert_type(mpixla.alltoallv(state, x, capacity=3), Any)
     line = MPI.COMM_SELF.Create_cart([1])
     assert_type(mpixla.wait(mpixla.halo_start(state, line)), State)
     assert_type(mpixla.halo_exchange(state, line), State)
+    assert_type(mpixla.hashable_comm(line), MPI.Cartcomm)
 
     step(state)  # type: ignore[call-arg]
     step("state", 0.1)  # type: ignore[arg-type]

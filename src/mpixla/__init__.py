@@ -17,7 +17,7 @@ from .checks import exit as _exit
 from .core.export import export_checks
 from .core.jit import jit
 from .core.rank import rank
-from .mpi.comm import Shift, comm_of, get_default_comm, size
+from .mpi.comm import Shift, comm_of, default_comm, get_default_comm, hashable_comm, size
 from .mpi.gpu import has_cuda_support, has_rocm_support, has_sycl_support, select_local_gpu
 from .mpi.mpi import MPI as _MPI
 from .mpi.native import set_logging
@@ -69,6 +69,7 @@ __all__ = [
     "assert_replicated",
     "barrier",
     "bcast",
+    "default_comm",
     "export_checks",
     "exscan",
     "fsum",
@@ -80,6 +81,7 @@ __all__ = [
     "has_cuda_support",
     "has_rocm_support",
     "has_sycl_support",
+    "hashable_comm",
     "iallgather",
     "iallreduce",
     "ialltoall",

@@ -28,12 +28,15 @@ from ..base.words import refuse_without_hook
 from ..checks import sites
 from ..jaxprs.spmd import Primitive
 from ..mpi.comm import (
+    HASHABLE,
     STATUS_RESULT,
     Comm,
     Reduction,
     Shift,
     Status,
     comm_of,
+    communicator_of,
+    default_of_block,
     is_alive,
     is_default,
     reduction_of,
@@ -208,9 +211,11 @@ _STANDS_FOR: dict[type, Callable[[Any], Any]] = {
     MPI.Cartcomm: MPI._handleof,
     MPI.Graphcomm: MPI._handleof,
     MPI.Distgraphcomm: MPI._handleof,
+    # communicator_of refuses one that was freed, whose handle another may have.
+    **dict.fromkeys(HASHABLE.values(), lambda comm: None if is_default(comm) else MPI._handleof(communicator_of(comm))),
 }
 # Types whose entries mean the same.
-_ALIKE = {tuple: list, MPI.Cartcomm: MPI.Intracomm, MPI.Graphcomm: MPI.Intracomm, MPI.Distgraphcomm: MPI.Intracomm}
+_ALIKE = {tuple: list, **dict.fromkeys([*HASHABLE, *HASHABLE.values()], MPI.Intracomm)}
 # Ranks and tags, in the order that primitives give them in their operand (values.py).
 _NUMBERS = ("dest", "recvtag", "tag", "sendtag", "source")
 # From an operation's result, and its ranks and tags, where these were operands, to the result.
@@ -230,7 +235,7 @@ def _program_of(function: Callable[..., Any], given: dict[str, Any], names: Sequ
     """Return a new program of an operation: its arguments ``names`` are one operand, the others are constants."""
     others = {name: value for name, value in given.items() if name not in names}
     owners = list[Comm | Reduction]()
-    for value in others.values():
+    for value in (*others.values(), default_of_block.value):
         if isinstance(value, MPI.Comm) and not is_default(value):
             owners.append(comm_of(value))
         elif isinstance(value, MPI.Op) and (op := reduction_of(value)).is_user_made:
@@ -268,7 +273,7 @@ def eager(arrays: int, finish: Finish | None = None) -> Callable[[F], F]:
             for x in operands:
                 if not isinstance(x, jax.Array) and not _has_only_arrays(x):
                     return NotImplemented
-            parts: list[Any] = [function, _place()]
+            parts: list[Any] = [function, _place(), default_of_block.value]
             numbers: list[tuple[int, int]] = []
             for name, value in itertools.chain(zip(names, args[arrays:], strict=False), kwargs.items()):
                 kind = type(value)

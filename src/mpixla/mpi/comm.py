@@ -6,11 +6,12 @@ finds the program that it compiled for them before.
 
 import ctypes
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, overload
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -197,6 +198,11 @@ def _forget_users(*_: Any) -> None:
     _users_is_alive = False
 
 
+# The communicator of this thread's ``default_comm`` block, a HashableComm; None outside of one. It is part of the keys by
+# which JAX finds traced and compiled functions.
+default_of_block: Any = jax.make_user_context(None)
+
+
 @public
 def get_default_comm() -> MPI.Intracomm:
     """Return the communicator that stands for the operations' default one.
@@ -207,7 +213,7 @@ def get_default_comm() -> MPI.Intracomm:
     mpixla is imported, which is therefore collective: every process must import mpixla.
 
     Returns:
-        An ``mpi4py.MPI.Intracomm`` of all processes.
+        An ``mpi4py.MPI.Intracomm`` of all processes; in a block of ``default_comm`` that block's communicator itself.
 
     Example:
         >>> import mpixla
@@ -217,7 +223,7 @@ def get_default_comm() -> MPI.Intracomm:
     """
     own_comm()
     assert _users is not None
-    return _users
+    return _users if default_of_block.value is None else default_of_block.value
 
 
 def is_default(comm: MPI.Comm) -> bool:
@@ -237,15 +243,17 @@ def channel_of_reports() -> int:
 
 
 def communicator_of(comm: Any) -> MPI.Intracomm:
-    """Return the communicator to use: mpixla's own for None or the default one, else ``comm``.
+    """Return the communicator to use: for None that of the ``default_comm`` block, or else mpixla's own.
 
     Raises:
         TypeError: if it is no intra-communicator.
-        ValueError: if it is ``MPI.COMM_NULL``.
+        ValueError: if it is ``MPI.COMM_NULL``, or was freed.
         RuntimeError: if MPI is finalized.
     """
     if MPI.Is_finalized():
         raise RuntimeError("MPI is finalized (MPI.Finalize was called), so no communicator can be used any more.")
+    if comm is None:
+        comm = default_of_block.value
     if comm is None:
         return own_comm()
     if not isinstance(comm, MPI.Comm):
@@ -261,6 +269,11 @@ def communicator_of(comm: Any) -> MPI.Intracomm:
         raise ValueError(
             "comm is MPI.COMM_NULL: the communicator was freed, or this rank is not a member of it. Call operations "
             "only on ranks that are members, with a communicator that still exists."
+        )
+    if isinstance(comm, HashableComm) and not native.lib.mpixla_comm_is_alive(comm.number):
+        raise ValueError(
+            f"comm is {kind_of(comm)} of a communicator that was freed. Call operations only with a communicator that "
+            "still exists."
         )
     return own_comm() if is_default(comm) else comm  # type: ignore[return-value]
 
@@ -285,6 +298,109 @@ def comm_of(comm: Any) -> Comm:
     elif known.name != name:
         known = _comms[number] = replace(known, name=name)
     return known
+
+
+# Communicators that have a hash, and the default of a block.
+
+
+class HashableComm:
+    """Base of communicators with a hash. Two are equal if they have one number in the C library, which is never reused.
+
+    So a program that JAX has compiled for a freed communicator is never taken for another one with the same handle.
+    """
+
+    number: int
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, HashableComm):
+            return self.number == other.number
+        return MPI.Comm.__eq__(self, other)  # type: ignore[arg-type]
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+
+# From a class of mpi4py to the class of its communicators that have a hash; the class that the others extend is last.
+HASHABLE: dict[type[MPI.Comm], Any] = {
+    kind: type(f"Hashable{kind.__name__}", (HashableComm, kind), {"__module__": PACKAGE})
+    for kind in (MPI.Cartcomm, MPI.Graphcomm, MPI.Distgraphcomm, MPI.Intracomm)
+}
+
+AnyComm = TypeVar("AnyComm", bound=MPI.Comm)
+
+
+@overload
+def hashable_comm(comm: None = None) -> MPI.Intracomm: ...
+@overload
+def hashable_comm(comm: AnyComm) -> AnyComm: ...
+@public
+def hashable_comm(comm: Any = None) -> Any:
+    """Return a communicator that has a hash, so that it can be a static argument of ``jax.jit``.
+
+    It is the communicator that is given, in an object with a hash: operations and mpi4py's methods take it as any other,
+    and freeing one frees both. Two such objects are equal if they are the same communicator.
+
+    Args:
+        comm: an mpi4py communicator; by default ``get_default_comm()``.
+
+    Returns:
+        A communicator of the same class, such as ``MPI.Intracomm`` or ``MPI.Cartcomm``, as a subclass with a hash. It
+        can also be a key of a dictionary, and a static field of a dataclass that is a pytree.
+
+    Raises:
+        TypeError: for a ``comm`` that is no intra-communicator.
+        ValueError: for a communicator that was freed.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, mpixla
+        >>> from mpi4py import MPI
+        >>> mean = jax.jit(lambda x, comm: mpixla.allreduce(x, MPI.SUM, comm=comm) / comm.size, static_argnums=1)
+        >>> float(mean(jnp.float32(3), mpixla.hashable_comm(MPI.COMM_WORLD)))
+        3.0
+    """
+    given = get_default_comm() if comm is None else comm
+    number = comm_of(given).id
+    if isinstance(given, HashableComm):
+        return given
+    made = next(HASHABLE[kind] for kind in HASHABLE if isinstance(given, kind))(given)
+    made.number = number
+    return made
+
+
+@public
+def default_comm(comm: MPI.Comm | None) -> AbstractContextManager[None]:
+    """Return a context manager: in its block, operations that are given no ``comm`` use this communicator.
+
+    So a library that uses the default communicator runs on some of the ranks. ``rank``, ``size`` and
+    ``get_default_comm`` follow. The communicator is part of the keys of JAX's caches: a jitted function is compiled once
+    for each default communicator, and a call in a block runs that block's program. An operation's own ``comm`` has
+    precedence.
+
+    Args:
+        comm: the communicator. None leaves the default as it is, so that a function can pass on its own ``comm=None``.
+
+    Returns:
+        The context manager, for the thread that enters the block. An operation takes the communicator when it is called
+        or traced, and so do its derivatives, wherever they are computed. Only the backward function of a
+        ``jax.custom_vjp`` is traced where the derivative is computed.
+
+    Raises:
+        TypeError: for a ``comm`` that is no intra-communicator.
+        ValueError: for a communicator that was freed.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, mpixla
+        >>> from mpi4py import MPI
+        >>> total = jax.jit(lambda x: mpixla.allreduce(x, MPI.SUM))
+        >>> with mpixla.default_comm(MPI.COMM_SELF):
+        ...     own = float(total(jnp.float32(1)))
+        >>> own, float(total(jnp.float32(1))) == mpixla.size()
+        (1.0, True)
+    """
+    return default_of_block(default_of_block.value if comm is None else hashable_comm(comm))  # type: ignore[no-any-return]
 
 
 @public
@@ -312,7 +428,7 @@ def size(comm: MPI.Comm | None = None) -> int:
 def refuse_in_fork() -> None:
     """Raise ValueError in a forked process, before a call of JAX waits for threads that the fork does not have."""
     if state.is_forked:
-        comm_of(None)
+        comm_of(own_comm())
 
 
 _predefined: dict[int, Reduction] = {

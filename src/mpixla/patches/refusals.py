@@ -26,10 +26,11 @@ def _refuse_argument(x: Any) -> Any:
     if isinstance(x, MPI.Op) and x.is_predefined:
         name = f"MPI.{reduction_of(x).name}, "
         example = f"functools.partial(mpixla.allreduce, op={name[:-2]})"
+    static = " mpixla.hashable_comm(comm) can be a static argument." if isinstance(x, MPI.Comm) else ""
     raise ValueError(
         f"JAX was given {name}{kind_of(x)}, as an array: as an argument of a function under jax.jit, for example. "
         "MPI's objects have no hash, so they cannot be static arguments of jax.jit either. Close over the object, or "
-        f"bind it first: jax.jit({example})."
+        f"bind it first: jax.jit({example}).{static}"
     )
 
 
