@@ -62,6 +62,7 @@ def main() -> None:
     assert_type(mpixla.rank(MPI.COMM_WORLD), jax.Array)
     assert_type(mpixla.size(), int)
     assert_type(mpixla.hashable_comm(), MPI.Intracomm)
+    assert_type(mpixla.error_of(ValueError()), mpixla.MPIError | None)
     with mpixla.default_comm(MPI.COMM_SELF):
         step(state, 0.1)
     assert_type(mpixla.alltoallv(state, x, capacity=3), Any)

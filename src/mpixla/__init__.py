@@ -18,6 +18,7 @@ from .core.export import export_checks
 from .core.jit import jit
 from .core.rank import rank
 from .mpi.comm import Shift, comm_of, default_comm, get_default_comm, hashable_comm, size
+from .mpi.errors import MPIError, error_of
 from .mpi.gpu import has_cuda_support, has_rocm_support, has_sycl_support, select_local_gpu
 from .mpi.mpi import MPI as _MPI
 from .mpi.native import set_logging
@@ -59,6 +60,7 @@ from .ops.vector import allgatherv, alltoallv, gatherv, ragged_all_to_all, scatt
 from .patches import JaxVersionWarning as JaxVersionWarning
 
 __all__ = [
+    "MPIError",
     "Request",
     "Shift",
     "allgather",
@@ -70,6 +72,7 @@ __all__ = [
     "barrier",
     "bcast",
     "default_comm",
+    "error_of",
     "export_checks",
     "exscan",
     "fsum",

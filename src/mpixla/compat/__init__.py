@@ -5,13 +5,13 @@ docs/migration.md has the equivalent of each call, and the differences.
 """
 
 import functools
-import re
 import sys
 from collections.abc import Callable
 from types import ModuleType, TracebackType
 
 import jax
-from mpi4py import MPI
+
+import mpixla
 
 from ..base.speaker import say
 from . import _jpi, _mpi4jax
@@ -77,29 +77,14 @@ def install(name: str) -> None:
     _installed.add(name)
 
 
-_LINE = re.compile(r"r\d+ \| \w+ returned error code -?\d+: .*")
-
-# The C library's message for a rank outside of the communicator, which it refuses without a call of MPI.
-_WRONG_RANK = re.compile(r"(\w+) got (dest|source|root) = .*")
-
-
-def _line_of(text: str) -> str | None:
-    """Return mpi4jax's line for an MPI error, found in or made from mpixla's message; None for other errors."""
-    if line := _LINE.search(text):
-        return line.group()
-    if wrong := _WRONG_RANK.search(text):
-        code = MPI.ERR_ROOT if wrong[2] == "root" else MPI.ERR_RANK
-        return f"r{MPI.COMM_WORLD.Get_rank()} | {wrong[1]} returned error code {code}: {wrong.group()}"
-    return None
-
-
 def _install_error_hook() -> None:
     """Install an exception hook that prints mpi4jax's line for an MPI error before the traceback."""
     previous = sys.excepthook
 
     def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-        if line := _line_of(str(value)):
-            say(f"{line}\n")
+        if error := mpixla.error_of(value):
+            text = error.text.partition("\n")[0]
+            say(f"r{error.rank} | {error.function} returned error code {error.error_class}: {text}\n")
         previous(kind, value, trace)
 
     sys.excepthook = hook
