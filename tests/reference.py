@@ -485,15 +485,19 @@ ROWS = [
     ),
     Row(
         "iallgather",
-        call=lambda x, comm: mpixla.wait(mpixla.iallgather(x, comm=comm)),
-        model=lambda inputs, rank: np.stack(_first(inputs)),
+        call=lambda x, comm, **kw: mpixla.wait(mpixla.iallgather(x, comm=comm, **kw)),
+        model=lambda inputs, rank, **_: np.stack(_first(inputs)),
+        variants=lambda size: [{}, {"cotangent": "varying"}],
         replicated=True,
     ),
     Row(
         "iallreduce",
-        call=lambda x, comm, op: mpixla.wait(mpixla.iallreduce(x, getattr(MPI, op), comm=comm)),
-        model=lambda inputs, rank, op: _fold(op, _first(inputs)),
-        variants=_reductions,
+        call=lambda x, comm, op, **kw: mpixla.wait(mpixla.iallreduce(x, getattr(MPI, op), comm=comm, **kw)),
+        model=lambda inputs, rank, op, **_: _fold(op, _first(inputs)),
+        variants=lambda size: [
+            *_reductions(size),
+            *({"op": op, "cotangent": "varying"} for op in DIFFERENTIABLE),
+        ],
         takes=_takes,
         replicated=True,
     ),
@@ -505,9 +509,9 @@ ROWS = [
     ),
     Row(
         "ibcast",
-        call=lambda x, comm, root: mpixla.wait(mpixla.ibcast(x, root, comm=comm)),
-        model=lambda inputs, rank, root: inputs[root][0],
-        variants=_roots,
+        call=lambda x, comm, root, **kw: mpixla.wait(mpixla.ibcast(x, root, comm=comm, **kw)),
+        model=lambda inputs, rank, root, **_: inputs[root][0],
+        variants=lambda size: [*_roots(size), {"root": size // 2, "cotangent": "varying"}],
         replicated=True,
     ),
     Row(

@@ -11,6 +11,7 @@ import pytest
 from mpi4py import MPI
 
 import mpixla
+from reference import ROWS
 
 SECTIONS = ["Args", "Returns", "Derivative", "Raises", "Example"]
 
@@ -51,6 +52,11 @@ def test_docstrings_of_non_blocking_operations(name):
     for error in re.findall(r"^    (\w+Error): ", inspect.getdoc(blocking), re.MULTILINE):
         assert f"\n    {error}: " in text
     assert max(map(len, text.splitlines())) <= 116
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_operations_with_a_replicated_result_take_cotangent(row):
+    assert ("cotangent" in inspect.signature(getattr(mpixla, row.name)).parameters) == row.replicated
 
 
 LIKE = {

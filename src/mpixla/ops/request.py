@@ -17,7 +17,7 @@ from jax.typing import ArrayLike
 from ..base.tracebacks import PACKAGE, public
 from ..base.words import kind_of
 from ..checks import sites
-from ..core.primitive import as_array, compose, make
+from ..core.primitive import REPLICATED, VARYING, Cotangent, as_array, compose, make
 from ..core.rank import by_root
 from ..core.rules import refuse_one_way, tangents_beside_values, with_batch_at
 from ..core.sequence import sequence_after
@@ -40,7 +40,7 @@ from ..mpi import native
 from ..mpi.comm import Comm, Reduction, Shift, comm_of
 from ..mpi.mpi import MPI
 from ..partial_eval.constant_tangents import tie_cotangents
-from .arguments import ANY_SOURCE, ANY_TAG, Rank, Tag, Tags, as_message, as_rank, as_reduction
+from .arguments import ANY_SOURCE, ANY_TAG, Rank, Tag, Tags, as_convention, as_message, as_rank, as_reduction
 from .collective import SUM, own_entry, reduction_weights
 from .point_to_point import if_any, of_template, refuse_any_source, swapped
 from .shapes import BATCH_FIRST, BATCH_LAST, BATCH_SECOND
@@ -65,6 +65,7 @@ class _Call:
     gives: _Type
     op: Reduction | None = None
     root: int | None = None
+    cotangent: str = VARYING  # REPLICATED: the cotangents of all ranks are equal, and count once
     dest: int | Shift | str | None = None
     sendtag: int | str = 0
     source: int | Shift | str | None = None
@@ -169,13 +170,15 @@ def _by(name: str) -> _Back:
     return lambda message: (name, {})
 
 
-def _reverse_as_once(name: str, each: str) -> _Back:
-    """Make reverse mode use kind ``name`` for a result equal on all ranks, or in jax.shard_map kind ``each``.
+def _by_convention(name: str, each: str) -> _Back:
+    """Make reverse mode use kind ``name`` if the ranks' cotangents count once, or kind ``each`` if each counts."""
+    return lambda message: (each if message["cotangent"] == VARYING else name, {})
 
-    In jax.shard_map the types do not express that a wait's result is the same. There each rank's cotangent counts, by
-    the kind ``each``.
-    """
-    return lambda message: (each if is_in_shard_map() else name, {})
+
+def _as_convention(cotangent: Any, name: str, comm: Comm) -> str:
+    """Check ``cotangent`` and return it; VARYING in jax.shard_map, where a wait's result varies by its type."""
+    given = as_convention(cotangent, name, comm)
+    return VARYING if is_in_shard_map() else given
 
 
 def _from_receiver(message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -225,13 +228,11 @@ _KINDS = {
     "isend": _Kind("isend", BATCH_LAST, _from_receiver, wait=_wait_sent, keeps=True),
     "irecv": _Kind("irecv", BATCH_LAST, _to_sender, keeps=True),
     "isendrecv": _Kind("isendrecv", BATCH_LAST, _both_ways, takes=2, keeps=True),
-    "iallgather": _Kind("iallgather", (0, 1), _reverse_as_once("iallgather_transpose", "ireduce_scatter")),
-    "iallreduce": _Kind("iallreduce", BATCH_FIRST, _reverse_as_once("iallreduce_transpose", "iallreduce")),
+    "iallgather": _Kind("iallgather", (0, 1), _by_convention("iallgather_transpose", "ireduce_scatter")),
+    "iallreduce": _Kind("iallreduce", BATCH_FIRST, _by_convention("iallreduce_transpose", "iallreduce")),
     "ialltoall": _Kind("ialltoall", BATCH_SECOND, _by("ialltoall")),
-    "ibcast": _Kind("ibcast", BATCH_FIRST, _reverse_as_once("ibcast_transpose", "isum_on_root")),
-    "ireduce_scatter": _Kind("ireduce_scatter", (1, 0), _by("iallgather_of_each")),
-    # Each rank's cotangent of ireduce_scatter counts; and so in jax.shard_map those of ibcast, for the root.
-    "iallgather_of_each": _Kind("iallgather", (0, 1), _by("ireduce_scatter")),
+    "ibcast": _Kind("ibcast", BATCH_FIRST, _by_convention("ibcast_transpose", "isum_on_root")),
+    "ireduce_scatter": _Kind("ireduce_scatter", (1, 0), _by("iallgather")),
     "isum_on_root": _Kind("iallreduce", BATCH_FIRST, _by("ibcast"), wait=_wait_on_root),
     "iallgather_transpose": _make_self_message_kind(
         lambda call, batch, x: own_entry(x, call.comm, batch), "iallgather"
@@ -250,7 +251,8 @@ def _reverse_call(call: _Call, values: Sequence[Any]) -> tuple[_Call, list[Any]]
     params, route = split(message)
     # The tangent of any reduction is a sum.
     op = SUM if "op" in native.request_ops[_KINDS[name].row].parameters else None
-    return _Call(name, call.comm, call.gives, call.takes, op=op, root=call.root, **params), route
+    back = _Call(name, call.comm, call.gives, call.takes, op=op, root=call.root, cotangent=call.cotangent, **params)
+    return back, route
 
 
 def _zeros(kind: _Type, batch: tuple[int, ...]) -> Any:
@@ -790,17 +792,22 @@ def isendrecv(
 
 
 @overload
-def iallreduce(x: ArrayLike, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request[jax.Array]: ...
+def iallreduce(
+    x: ArrayLike, op: MPI.Op, *, comm: MPI.Comm | None = ..., cotangent: Cotangent = ...
+) -> Request[jax.Array]: ...
 @overload
-def iallreduce(x: Tree, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request[Tree]: ...
+def iallreduce(x: Tree, op: MPI.Op, *, comm: MPI.Comm | None = ..., cotangent: Cotangent = ...) -> Request[Tree]: ...
 @call_per_dtype(reduces=True, collect=Request.tree_unflatten)
-def iallreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request[Any]:
+def iallreduce(
+    x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED
+) -> Request[Any]:
     """Start to reduce the arrays of all ranks, element by element, with the result on every rank.
 
     Args:
         x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
         op: the reduction, such as ``MPI.SUM``.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
+        cotangent: how reverse mode counts the cotangents of the result, as of ``allreduce``.
 
     Returns:
         A request; ``wait`` gives an array like ``x``, the same on every rank. ``MAX`` and ``MIN`` give NaN where any
@@ -812,7 +819,7 @@ def iallreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request[A
     Raises:
         TypeError: for an ``op`` that is no ``MPI.Op`` or does not apply to the dtype, or a ``comm`` that is no
             intra-communicator.
-        ValueError: for a communicator or reduction that was freed.
+        ValueError: for a communicator or reduction that was freed, or an invalid ``cotangent``.
 
     Example:
         >>> from mpi4py import MPI
@@ -821,16 +828,19 @@ def iallreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request[A
         >>> bool((mpixla.wait(request) == mpixla.get_default_comm().Get_size()).all())
         True
     """
-    x = as_array(x, "x", "iallreduce")
-    return _start_call("iallreduce", comm_of(comm), x, op=as_reduction(op, x, "iallreduce"))
+    x, c = as_array(x, "x", "iallreduce"), comm_of(comm)
+    reduction, convention = as_reduction(op, x, "iallreduce"), _as_convention(cotangent, "iallreduce", c)
+    return _start_call("iallreduce", c, x, op=reduction, cotangent=convention)
 
 
 @overload
-def ibcast(x: ArrayLike, root: int, *, comm: MPI.Comm | None = None) -> Request[jax.Array]: ...
+def ibcast(
+    x: ArrayLike, root: int, *, comm: MPI.Comm | None = ..., cotangent: Cotangent = ...
+) -> Request[jax.Array]: ...
 @overload
-def ibcast(x: Tree, root: int, *, comm: MPI.Comm | None = None) -> Request[Tree]: ...
+def ibcast(x: Tree, root: int, *, comm: MPI.Comm | None = ..., cotangent: Cotangent = ...) -> Request[Tree]: ...
 @call_per_dtype(reduces=False, collect=Request.tree_unflatten)
-def ibcast(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Request[Any]:
+def ibcast(x: Any, root: int, *, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED) -> Request[Any]:
     """Start to send the root's array to every rank.
 
     Args:
@@ -838,6 +848,7 @@ def ibcast(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Request[Any]:
             a pytree of such arrays, of the same structure on every rank.
         root: the rank that sends.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
+        cotangent: how reverse mode counts the cotangents of the result, as of ``allreduce``.
 
     Returns:
         A request; ``wait`` gives the root's array, the same on every rank.
@@ -847,7 +858,7 @@ def ibcast(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Request[Any]:
 
     Raises:
         TypeError: for a ``comm`` that is no intra-communicator or a dtype that MPI cannot move.
-        ValueError: for a communicator that was freed.
+        ValueError: for a communicator that was freed, or an invalid ``cotangent``.
         TypeError, ValueError: for a root that is no static integer, or no rank of ``comm``.
 
     Example:
@@ -857,16 +868,18 @@ def ibcast(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Request[Any]:
         1.0
     """
     x, c = as_array(x, "x", "ibcast"), comm_of(comm)
-    return _start_call("ibcast", c, x, root=as_rank(root, "root", "ibcast", c))
+    convention = _as_convention(cotangent, "ibcast", c)
+    return _start_call("ibcast", c, x, root=as_rank(root, "root", "ibcast", c), cotangent=convention)
 
 
 @call_per_leaf(collect=Request.tree_unflatten)
-def iallgather(x: Any, *, comm: MPI.Comm | None = None) -> Request[Any]:
+def iallgather(x: Any, *, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED) -> Request[Any]:
     """Start to gather the arrays of all ranks on every rank.
 
     Args:
         x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
+        cotangent: how reverse mode counts the cotangents of the result, as of ``allreduce``.
 
     Returns:
         A request; ``wait`` gives an array of shape ``(size, *x.shape)`` with rank ``i``'s array at index ``i``, the
@@ -877,7 +890,7 @@ def iallgather(x: Any, *, comm: MPI.Comm | None = None) -> Request[Any]:
 
     Raises:
         TypeError: for a ``comm`` that is no intra-communicator or a dtype that MPI cannot move.
-        ValueError: for a communicator that was freed.
+        ValueError: for a communicator that was freed, or an invalid ``cotangent``.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -886,7 +899,8 @@ def iallgather(x: Any, *, comm: MPI.Comm | None = None) -> Request[Any]:
         True
     """
     x, c = as_array(x, "x", "iallgather"), comm_of(comm)
-    return _start_call("iallgather", c, x, shape=(c.size, *x.shape))
+    convention = _as_convention(cotangent, "iallgather", c)
+    return _start_call("iallgather", c, x, shape=(c.size, *x.shape), cotangent=convention)
 
 
 @call_per_leaf(keys=True, collect=Request.tree_unflatten)
