@@ -68,7 +68,7 @@ SOAK_NP = $(if $(filter file,$(origin NP)),3,$(NP))
 
 soak: $(VENV)/installed ## run random programs for MINUTES=30, and compare every value with NumPy (SHARDED=1: sharded ones)
 	MPIXLA_TIMEOUT=$${MPIXLA_TIMEOUT-200} $(LAUNCH) -n $(SOAK_NP) $(BIN)/python $(if $(SHARDED),\
-	    -m mpixla.distributed tests/soak/sharded.py --minutes $(MINUTES) --seed $(or $(SEED),1),\
+	    -m mpixla.distributed tests/soak/sharded.py --minutes $(MINUTES) --seed $(or $(SEED),1) $(if $(ONE_CORE),--one-core),\
 	    tests/soak/run.py --minutes $(MINUTES) --seed $(or $(SEED),1) $(if $(filter 30,$(MINUTES)),--write))
 
 # What can go wrong, done to small jobs, and docs/faults.md's table of what came of it.

@@ -659,10 +659,12 @@ def test_gradients_through_both(distributed, n):
     distributed(n, BOTH + code)
 
 
+@pytest.mark.parametrize("cores", [(), ("--one-core",)], ids=["cores", "one core"])
 @pytest.mark.parametrize("n", [*RANKS, pytest.param(4, marks=[pytest.mark.long, pytest.mark.any_mpi])])
-def test_random_programs(n):
+def test_random_programs(n, cores):
+    """Mixtures of mpixla's operations and XLA's collectives, neither of which blocks the other, on one core either."""
     script = ROOT / "tests/soak/sharded.py"
-    done = start(n, script, "--programs", "12", "--seed", "3", python=LAUNCHER, MPIXLA_TIMEOUT="60")
+    done = start(n, script, "--programs", "12", "--seed", "3", *cores, python=LAUNCHER, MPIXLA_TIMEOUT="60")
     assert f"12 programs on {n} ranks, 0 wrong" in done.stdout
 
 

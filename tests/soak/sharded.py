@@ -1,6 +1,8 @@
 """Random sharded programs, with every value and gradient compared with NumPy's: make soak SHARDED=1."""
 
 import argparse
+import functools
+import os
 import sys
 import time
 from collections import Counter
@@ -38,11 +40,19 @@ def run(program: Program, times: int) -> list[str]:
     inputs = [place(x, spec) for x, spec in program.inputs]
     wants = program.evaluate([x for x, _ in program.inputs])
     compiled = jax.jit(scope["program"])
+    # Programs of this rank's device alone communicate before and behind each run. Nothing waits for one in between.
+    sum_alone = functools.partial(mpixla.allreduce, op=MPI.SUM, comm=scope["members"])
+    sums = [sum_alone, jax.jit(sum_alone)]
     found = []
-    for _ in range(times):
-        for name, got, want in zip(program.outputs, compiled(*inputs), wants, strict=True):
+    for number in range(times):
+        before = sums[number % 2](np.float32(1))
+        results = compiled(*inputs)
+        after = sums[1 - number % 2](np.float32(2))
+        for name, got, want in zip(program.outputs, results, wants, strict=True):
             if wrong := _wrong(got, want):
                 found.append(f"{name}: {wrong}")
+        if (float(before), float(after)) != (len(program.grid.ranks), 2 * len(program.grid.ranks)):
+            found.append(f"sums alone: {before}, {after}")
     if program.linear:
         rng = np.random.default_rng(program.number)
         weights = [rng.integers(-3, 4, want.shape).astype(want.dtype) for want in wants]
@@ -62,12 +72,16 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the number of the first program")
     parser.add_argument("--programs", type=int, help="how many, instead of minutes")
     parser.add_argument("--times", type=int, default=3, help="how often each program runs")
+    parser.add_argument("--one-core", action="store_true", help="give each rank one core, on which XLA has one thread")
     parser.add_argument("--show", action="store_true", help="print the first program, and run nothing")
     options = parser.parse_args()
     rank, size = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
     if options.show:
         print(draw(options.seed, options.first, size).script)
         return 0
+    if options.one_core:
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[rank % len(cores)]})
     jax.config.update("jax_enable_x64", True)
     mpixla.distributed.initialize()
     jax.devices()  # JAX starts on all ranks together, and not all are in the first mesh
