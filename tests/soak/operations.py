@@ -503,6 +503,31 @@ def sendrecv(scope: Scope) -> None:
     scope.call(op, comm, [[n] for n in pair], arguments, comm.model(_arrived(source)), only_start=starts)
 
 
+def shift(scope: Scope) -> None:
+    core, comm = scope.core, scope.comm()
+    x = scope.pick()
+    if x is None:
+        return
+    if comm.topology is not None and comm.topology.dims is not None:
+        axis, dests = int(core.rng.integers(len(comm.topology.periods))), comm.topology.dests
+        arguments = f", 1, dimension={axis}"
+
+        def source(r: int, n: int, w: int) -> int | None:
+            return dests[w][2 * axis]
+    else:
+        disp = int(core.rng.integers(-2, 3))
+        arguments = f", {disp}"
+
+        def source(r: int, n: int, w: int) -> int | None:
+            return (r - disp) % n
+
+    def one(inputs: list[list[np.ndarray]], rank: int, w: int) -> list[np.ndarray]:
+        sender = source(rank, len(inputs), w)
+        return [inputs[rank if sender is None else sender][0].copy()]
+
+    scope.call("shift", comm, [[scope.even(x, comm)]], arguments, comm.model(one))
+
+
 Index = tuple[int | slice, ...]
 
 
@@ -748,6 +773,7 @@ OPERATIONS: list[tuple[float, Callable[[Scope], None]]] = [
     (2, neighbors),
     (1.5, halo),
     (1.5, sendrecv),
+    (0.8, shift),
     (1.5, windows),
     (1, exchange),
     (1.5, messages),

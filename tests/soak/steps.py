@@ -283,7 +283,7 @@ class Scope:
         core.ops[called] += 1
         core.types[self.dtype(operands[0][0]).name] += 1
         leaves = len(operands[0])
-        if replicated and not starts and core.chance(0.5):
+        if replicated and core.chance(0.5):
             arguments += ', cotangent="varying"'
             replicated = False
         tree = core.choose(["list", "dict"])
