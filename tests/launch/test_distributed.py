@@ -545,6 +545,8 @@ def test_operations_in_shard_map(distributed, jit, n):
         check(jit(of(lambda x: mpixla.sendrecv(x, x, source=left, dest=right)))(x), np.roll(data, 1, 0))
         half = lambda x: mpixla.wait(mpixla.isendrecv(x, x, source=left, dest=right))
         check(jit(of(half))(x), np.roll(data, 1, 0))
+        check(jit(of(lambda x: mpixla.shift(x, 1)))(x), np.roll(data, 1, 0))
+        check(jit(of(lambda x: x + mpixla.rank()))(x), data + np.arange(size, dtype=np.float32)[:, None])
         ring = MPI.COMM_WORLD.Create_cart([size], periods=[True], reorder=False)
 
         def edges(x):

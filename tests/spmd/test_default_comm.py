@@ -250,6 +250,16 @@ def test_it_is_a_communicator(comm, rank, size):
     line = MPI.Cartcomm()  # its handle is no communicator's any more
 
 
+def test_duplicates(comm, size):
+    """mpi4py makes one of the same class; it is another communicator."""
+    hashed = mpixla.hashable_comm(comm)
+    duplicate = hashed.Dup()
+    assert duplicate != hashed
+    assert len({duplicate, hashed}) == 2
+    assert float(mpixla.allreduce(jnp.float32(1), MPI.SUM, comm=duplicate)) == size
+    duplicate.Free()
+
+
 def test_eager_calls_share_a_program(half):
     from mpixla.core import eager
 

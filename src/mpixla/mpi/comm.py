@@ -309,7 +309,10 @@ class HashableComm:
     So a program that JAX has compiled for a freed communicator is never taken for another one with the same handle.
     """
 
-    number: int
+    @cached_property
+    def number(self) -> int:
+        """Return the number; first register the communicator, as ``hashable_comm`` does (mpi4py's Dup does not)."""
+        return comm_of(MPI.Intracomm(self)).id  # type: ignore[arg-type]
 
     def __hash__(self) -> int:
         return self.number
