@@ -222,7 +222,7 @@ def test_static_argument_of_jit(comm, rank, half, compilations):
 def test_equality_and_hash(comm, half):
     one, same, other = mpixla.hashable_comm(half), mpixla.hashable_comm(MPI.Intracomm(half)), mpixla.hashable_comm(comm)
     assert one == same == half == one
-    assert not one != same
+    assert (one != same) is False
     assert hash(one) == hash(same)
     assert one != other
     assert other != half

@@ -15,32 +15,33 @@ CALL = "on rank 1 of 2 of communicator"
 SENTENCES = [
     (
         "Open MPI",
-        "INTERNAL: r1 | MPI_Recv returned error code 15: MPI_ERR_TRUNCATE: message truncated (MPI_Recv <- 0 with tag 8 and "
-        f"3 items of float64, {CALL} 'MPI_COMM_WORLD', at model.py:4 in step). The message is longer",
+        "INTERNAL: r1 | MPI_Recv returned error code 15: MPI_ERR_TRUNCATE: message truncated (MPI_Recv <- 0 with tag "
+        f"8 and 3 items of float64, {CALL} 'MPI_COMM_WORLD', at model.py:4 in step). The message is longer",
         ("MPI_Recv", 15, 1, 0, "model.py:4 in step"),
     ),
     (
         "MPICH, with a stack of several lines",
         "r1 | MPI_Recv returned error code 14: Message truncated, error stack:\ninternal_Recv(76): MPI_Recv(buf=0x7f, "
-        "count=3, MPI_DOUBLE, 0, 8, MPI_COMM_WORLD) failed\n(unknown)(): truncated (MPI_Recv <- 0 with tag any and 3 items "
-        f"of float64, {CALL} 'ocean, upper', at /a b/model.py:4)",
+        "count=3, MPI_DOUBLE, 0, 8, MPI_COMM_WORLD) failed\n(unknown)(): truncated (MPI_Recv <- 0 with tag any and 3 "
+        f"items of float64, {CALL} 'ocean, upper', at /a b/model.py:4)",
         ("MPI_Recv", 14, 1, 0, "/a b/model.py:4"),
     ),
     (
         "any source",
-        f"r0 | MPI_Recv returned error code 3: no (MPI_Recv <- any with tag any and 3 items of int8, {CALL} 'c', at a.py:1)",
+        "r0 | MPI_Recv returned error code 3: no (MPI_Recv <- any with tag any and 3 items of int8, "
+        f"{CALL} 'c', at a.py:1)",
         ("MPI_Recv", 3, 0, None, "a.py:1"),
     ),
     (
         "both directions",
-        "r0 | MPI_Sendrecv returned error code 3: no (MPI_Sendrecv -> 4 with tag 0 and 3 items <- 2 with tag 1 and 3 items of "
-        f"int8, {CALL} 'c', at a.py:1 in <lambda>)",
+        "r0 | MPI_Sendrecv returned error code 3: no (MPI_Sendrecv -> 4 with tag 0 and 3 items <- 2 with tag 1 and 3 "
+        f"items of int8, {CALL} 'c', at a.py:1 in <lambda>)",
         ("MPI_Sendrecv", 3, 0, 2, "a.py:1 in <lambda>"),
     ),
     (
         "a slot",
-        "r0 | MPI_Irecv returned error code 3: no (MPI_Neighbor_allgather -> 2 neighbours with 3 items <- 2 neighbours with 3 "
-        f"items of int8, {CALL} 'c', at a.py:1, in source slot 1 <- 5 with tag 0 and 3 items)",
+        "r0 | MPI_Irecv returned error code 3: no (MPI_Neighbor_allgather -> 2 neighbours with 3 items <- 2 neighbours "
+        f"with 3 items of int8, {CALL} 'c', at a.py:1, in source slot 1 <- 5 with tag 0 and 3 items)",
         ("MPI_Irecv", 3, 0, 5, "a.py:1"),
     ),
     (
@@ -51,11 +52,22 @@ SENTENCES = [
     ),
     (
         "packed leaves, and counts",
-        f"r0 | MPI_Gatherv returned error code 3: no (MPI_Gatherv with 3 items and root 0 of int8, {CALL} 'c', at a.py:7 in f "
-        "(called at b.py:3, 9 of 9 leaves of sizes: 1, 2 and 7 more (0a1b2c3d)), with 1, 2 rows on ranks 0 to 1; the counts)",
-        ("MPI_Gatherv", 3, 0, None, "a.py:7 in f (called at b.py:3, 9 of 9 leaves of sizes: 1, 2 and 7 more (0a1b2c3d))"),
+        "r0 | MPI_Gatherv returned error code 3: no (MPI_Gatherv with 3 items and root 0 of int8, "
+        f"{CALL} 'c', at a.py:7 in f (called at b.py:3, 9 of 9 leaves of sizes: 1, 2 and 7 more (0a1b2c3d)), with 1, 2 "
+        "rows on ranks 0 to 1; the counts)",
+        (
+            "MPI_Gatherv",
+            3,
+            0,
+            None,
+            "a.py:7 in f (called at b.py:3, 9 of 9 leaves of sizes: 1, 2 and 7 more (0a1b2c3d))",
+        ),
     ),
-    ("no line", f"r0 | MPI_Barrier returned error code 5: no (MPI_Barrier, {CALL} 'c')", ("MPI_Barrier", 5, 0, None, None)),
+    (
+        "no line",
+        f"r0 | MPI_Barrier returned error code 5: no (MPI_Barrier, {CALL} 'c')",
+        ("MPI_Barrier", 5, 0, None, None),
+    ),
     (
         "of two functions",
         "r0 | MPI_Allgather or MPI_Alltoall returned error code 5: no (by which neighbours agree to share memory)",
@@ -134,7 +146,8 @@ def test_truncated_message(comm, rank, size, how):
             jax.block_until_ready(run(jnp.zeros(3)))
         error = mpixla.error_of(raised.value)
         assert error.error_class == MPI.ERR_TRUNCATE
-        assert error.function in {"request": ("MPI_Wait", "MPI_Irecv"), "sendrecv": ("MPI_Sendrecv",)}.get(how, ("MPI_Recv",))
+        functions = {"request": ("MPI_Wait", "MPI_Irecv"), "sendrecv": ("MPI_Sendrecv",)}
+        assert error.function in functions.get(how, ("MPI_Recv",))
         assert (error.rank, error.peer) == (rank, 1)
         words = {"request": "mpixla.wait(", "sendrecv": "mpixla.sendrecv("}.get(how, "mpixla.recv(")
         assert error.line == f"{raised_at(receive, words)} in receive"

@@ -198,8 +198,8 @@ def _forget_users(*_: Any) -> None:
     _users_is_alive = False
 
 
-# The communicator of this thread's ``default_comm`` block, a HashableComm; None outside of one. It is part of the keys by
-# which JAX finds traced and compiled functions.
+# The communicator of this thread's ``default_comm`` block, a HashableComm; None outside of one. It is part of the keys
+# by which JAX finds traced and compiled functions.
 default_of_block: Any = jax.make_user_context(None)
 
 
@@ -343,8 +343,8 @@ def hashable_comm(comm: AnyComm) -> AnyComm: ...
 def hashable_comm(comm: Any = None) -> Any:
     """Return a communicator that has a hash, so that it can be a static argument of ``jax.jit``.
 
-    It is the communicator that is given, in an object with a hash: operations and mpi4py's methods take it as any other,
-    and freeing one frees both. Two such objects are equal if they are the same communicator.
+    It is the same communicator in an object with a hash: operations take it as any other, it has mpi4py's methods, and
+    freeing one frees both. Two such objects are equal if they are the same communicator.
 
     Args:
         comm: an mpi4py communicator; by default ``get_default_comm()``.
@@ -378,8 +378,8 @@ def default_comm(comm: MPI.Comm | None) -> AbstractContextManager[None]:
     """Return a context manager: in its block, operations that are given no ``comm`` use this communicator.
 
     So a library that uses the default communicator runs on some of the ranks. ``rank``, ``size`` and
-    ``get_default_comm`` follow. The communicator is part of the keys of JAX's caches: a jitted function is compiled once
-    for each default communicator, and a call in a block runs that block's program. An operation's own ``comm`` has
+    ``get_default_comm`` follow. The communicator is part of the keys of JAX's caches: a jitted function is compiled
+    once for each default communicator, and a call in a block runs that block's program. An operation's own ``comm`` has
     precedence.
 
     Args:

@@ -798,9 +798,7 @@ def iallreduce(
 @overload
 def iallreduce(x: Tree, op: MPI.Op, *, comm: MPI.Comm | None = ..., cotangent: Cotangent = ...) -> Request[Tree]: ...
 @call_per_dtype(reduces=True, collect=Request.tree_unflatten)
-def iallreduce(
-    x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED
-) -> Request[Any]:
+def iallreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED) -> Request[Any]:
     """Start to reduce the arrays of all ranks, element by element, with the result on every rank.
 
     Args:
