@@ -47,7 +47,7 @@ def rank(comm: MPI.Comm | None = None) -> jax.Array:
         >>> float(first_only(1.0)) == (mpixla.get_default_comm().Get_rank() == 0)
         True
     """
-    return own_rank(comm_of(comm))  # type: ignore[no-any-return]
+    return own_rank(comm_of(comm))
 
 
 def rank_at(comm: Comm, shift: Shift) -> Any:

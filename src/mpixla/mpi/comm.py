@@ -320,7 +320,7 @@ class HashableComm:
     def __eq__(self, other: object) -> bool:
         if isinstance(other, HashableComm):
             return self.number == other.number
-        return MPI.Comm.__eq__(self, other)  # type: ignore[arg-type]
+        return super().__eq__(other)  # mpi4py's
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -403,7 +403,7 @@ def default_comm(comm: MPI.Comm | None) -> AbstractContextManager[None]:
         >>> own, float(total(jnp.float32(1))) == mpixla.size()
         (1.0, True)
     """
-    return default_of_block(default_of_block.value if comm is None else hashable_comm(comm))  # type: ignore[no-any-return]
+    return default_of_block(default_of_block.value if comm is None else hashable_comm(comm))
 
 
 @public
