@@ -213,9 +213,9 @@ MPIXLA_API int64_t mpixla_status_register(void *address);
 /* Operations: the handlers and how to call them.
  *
  * A handler is registered with XLA as the target "mpixla_" and the operation's name, host_handler for the platform
- * "Host", device_handler for "CUDA" and "ROCM": through XLA_FFI_Handler_Register (as the bundle's `execute`), through
- * the FFI extension of a PJRT plugin, or jax.ffi.register_ffi_target. Handlers answer XLA's question for their version
- * of the interface, and do nothing in stages other than that of execution.
+ * "Host", device_handler for "CUDA", "ROCM" and "ONEAPI": through XLA_FFI_Handler_Register (as the bundle's `execute`),
+ * through the FFI extension of a PJRT plugin, or jax.ffi.register_ffi_target. Handlers answer XLA's question for their
+ * version of the interface, and do nothing in stages other than that of execution.
  *
  * In StableHLO a call is a custom_call with api_version = 4 and the attributes in backend_config. Give it
  * has_side_effect, which keeps calls whose results nobody uses. Operands are the send buffer, then the template;
@@ -381,8 +381,8 @@ MPIXLA_API void mpixla_gpus_expect(int in_job, int here);
 MPIXLA_API int mpixla_gpu_transport_set(const char *name);
 /* Refuses calls with a GPU's memory under "mpi" from now on; `why` is half a sentence. */
 MPIXLA_API void mpixla_gpu_mpi_refuse(const char *why);
-/* Starts the driver of a platform, "CUDA" or "ROCm", and returns how many of its GPUs this process can use; 0 without
- * the driver. */
+/* Starts the driver of a platform, "CUDA", "ROCm" or "SYCL", and returns how many of its GPUs this process can use; 0
+ * without the driver. */
 MPIXLA_API int mpixla_gpu_count(const char *platform);
 /* Describes how collective calls with a GPU's memory travel on a communicator, and why, in `text` of this size. */
 MPIXLA_API void mpixla_gpu_transport_describe(int64_t comm, char *text, size_t bytes);
@@ -393,6 +393,9 @@ MPIXLA_API int mpixla_gpus_end(void);
 MPIXLA_API void mpixla_nccl_file_add(const char *file);
 /* Adds a file from which to take HIP before the system's. Call it before any question about GPUs. */
 MPIXLA_API void mpixla_hip_file_add(const char *file);
+/* Adds dpctl's C interface to SYCL (libDPCTLSyclInterface.so), which is looked for nowhere else. Call it before any
+ * question about GPUs. */
+MPIXLA_API void mpixla_sycl_file_add(const char *file);
 /* Sets the bytes above which arrays travel through the host in pieces of that size. Returns the size before; a size
  * that is not positive changes nothing. */
 MPIXLA_API int64_t mpixla_gpu_piece_set(int64_t bytes);

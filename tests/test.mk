@@ -1,6 +1,6 @@
 # Targets of make: the tests in Python, and of programs.
 
-.PHONY: test-python test-spmd test-jobs test-without-hooks test-next-jax test-c-example test-long test-long-spmd test-long-jobs test-large soak test-faults test-hosts test-install test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-gpu-programs test-gpu-headers test-clients test-ecosystem
+.PHONY: test-python test-spmd test-jobs test-without-hooks test-next-jax test-c-example test-long test-long-spmd test-long-jobs test-large soak test-faults test-hosts test-install test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-gpu-programs test-gpu-headers test-sycl test-clients test-ecosystem
 
 # The numbers of ranks; of tests with many cases one in SAMPLE runs, and test-long has the rest; EVERY=1: every case on any
 # number of ranks. OWN=1 leaves out tests of jobs that say the same under every MPI.
@@ -146,6 +146,25 @@ test-gpu-headers: $(GPU_HEADERS)/are-there ## compare what is assumed of CUDA an
 	    -DMPIXLA_HIP_INCLUDE='$(HIP_INCLUDE)' -DMPIXLA_RCCL_INCLUDE='$(RCCL_INCLUDE)' >$(GPU_HEADERS)/log || { cat $(GPU_HEADERS)/log >&2; exit 1; }
 	@$(BIN)/cmake --build $(GPU_HEADERS)/build --target gpu_header_tests >$(GPU_HEADERS)/log 2>&1 || { cat $(GPU_HEADERS)/log >&2; exit 1; }
 	$(BIN)/ctest --test-dir $(GPU_HEADERS)/build --tests-regex '^(cuda|nccl|hip|rccl)_header$$' --no-tests=error
+
+# dpctl, and a SYCL runtime for which the processor is a device, in an environment of their own.
+SYCL := .venv/sycl-$(PYTHON_VERSION)
+SYCL_PACKAGES ?= dpctl intel-sycl-rt intel-opencl-rt
+
+$(SYCL)/installed: | prerequisites
+	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	@echo "installing $(SYCL_PACKAGES) into $(@D)"
+	@$(@D)/bin/python $(PIP_INSTALL) $(SYCL_PACKAGES)
+	@ln -sfn "$$(cd $(@D)/lib/python*/site-packages/dpctl && pwd)" $(@D)/dpctl
+	@touch $@
+
+test-sycl: $(SYCL)/installed $(VENV)/installed ## run the driver for Intel's GPUs on a SYCL runtime for the processor
+	@$(BIN)/cmake -S . -B build/c-sycl -G 'Unix Makefiles' -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=$(CC) \
+	    -DMPIXLA_TESTS=ON -DMPIXLA_WERROR=ON -DMPIXLA_DPCTL_INCLUDE=$(CURDIR)/$(SYCL)/dpctl/include \
+	    -DMPIXLA_DPCTL_LIBRARY=$(CURDIR)/$(SYCL)/dpctl/libDPCTLSyclInterface.so >build/c-sycl.log || { cat build/c-sycl.log >&2; exit 1; }
+	@$(BIN)/cmake --build build/c-sycl --target gpu_header_tests test_sycl fake_mpi_int >build/c-sycl.log 2>&1 || { cat build/c-sycl.log >&2; exit 1; }
+	OCL_ICD_FILENAMES=$(CURDIR)/$(SYCL)/lib/libintelocl.so LD_LIBRARY_PATH=$(CURDIR)/$(SYCL)/lib \
+	    $(BIN)/ctest --test-dir build/c-sycl --timeout 300 --output-on-failure --tests-regex '^sycl_(header|runtime)$$' --no-tests=error
 
 # mpi4jax's source distribution. pip asks it for its version, and it then asks for what builds it.
 MPI4JAX_BUILD_NEEDS := 'setuptools>=82' wheel nanobind

@@ -43,6 +43,7 @@ static int device_enter_hip(device *d) {
 int device_enter(device *d, const ffi_call_frame *call) {
     *d = (device){.driver = driver_get()};
     if (!d->driver || device_stream_get(call, &d->stream)) return REFUSED;
+    if (d->driver->platform == DRIVER_SYCL) return DRIVER_CALL(d->driver, queue_enter, d->stream, &d->number);
     return d->driver->platform == DRIVER_CUDA ? device_enter_cuda(d) : device_enter_hip(d);
 }
 
@@ -50,6 +51,8 @@ void device_leave(const device *d) {
     driver_context context;
     if (d->driver->platform == DRIVER_CUDA)
         (void)d->driver->context_pop(&context);
+    else if (d->driver->platform == DRIVER_SYCL)
+        (void)d->driver->queue_leave();
     else if (d->previous != d->number)
         (void)d->driver->make_current(d->previous);
 }

@@ -10,12 +10,12 @@
 typedef struct device {
     const driver *driver;
     driver_stream stream;
-    int number;   /* as the driver counts */
+    int number;   /* as the driver counts; SYCL: of its device and context (sycl.c) */
     int previous; /* HIP: the thread's current device before device_enter */
 } device;
 
-/* Fills `d` with the stream of the call, and makes its device current in this thread. Returns 0; or REFUSED, and then
- * device_leave must not be called. */
+/* Fills `d` with the stream of the call, and makes its device, or SYCL's queue, current in this thread. Returns 0; or
+ * REFUSED, and then device_leave must not be called. */
 int device_enter(device *d, const ffi_call_frame *call);
 
 /* Makes the device or context current again that was so before device_enter. */

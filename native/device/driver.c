@@ -6,11 +6,12 @@
 
 #include "base/error.h"
 #include "base/loader.h"
+#include "device/sycl.h"
 #include "mpixla.h"
 
-/* The functions of a platform, by number; functions of the other platform alone have no name. */
+/* The functions of a platform, by number; functions of other platforms alone have no name. */
 static const loader_row cuda_functions[DRIVER_FUNCTIONS] = {
-#define MPIXLA_DRIVER(name, cuda, hip, prototype) [DRIVER_FUNCTION_##name] = {#cuda, offsetof(driver, name)},
+#define MPIXLA_DRIVER(name, cuda, hip, sycl, prototype) [DRIVER_FUNCTION_##name] = {#cuda, offsetof(driver, name)},
 #define MPIXLA_DRIVER_CUDA(name, cuda, prototype) [DRIVER_FUNCTION_##name] = {#cuda, offsetof(driver, name)},
 #include "tables/driver_functions.def"
 #undef MPIXLA_DRIVER
@@ -18,14 +19,24 @@ static const loader_row cuda_functions[DRIVER_FUNCTIONS] = {
 };
 
 static const loader_row hip_functions[DRIVER_FUNCTIONS] = {
-#define MPIXLA_DRIVER(name, cuda, hip, prototype) [DRIVER_FUNCTION_##name] = {#hip, offsetof(driver, name)},
+#define MPIXLA_DRIVER(name, cuda, hip, sycl, prototype) [DRIVER_FUNCTION_##name] = {#hip, offsetof(driver, name)},
 #define MPIXLA_DRIVER_HIP(name, hip, prototype) [DRIVER_FUNCTION_##name] = {#hip, offsetof(driver, name)},
 #include "tables/driver_functions.def"
 #undef MPIXLA_DRIVER
 #undef MPIXLA_DRIVER_HIP
 };
 
+/* Names for messages: device/sycl.c has the functions. */
+static const loader_row sycl_functions[DRIVER_FUNCTIONS] = {
+#define MPIXLA_DRIVER(name, cuda, hip, sycl, prototype) [DRIVER_FUNCTION_##name] = {#sycl, offsetof(driver, name)},
+#define MPIXLA_DRIVER_SYCL(name, sycl, prototype) [DRIVER_FUNCTION_##name] = {#sycl, offsetof(driver, name)},
+#include "tables/driver_functions.def"
+#undef MPIXLA_DRIVER
+#undef MPIXLA_DRIVER_SYCL
+};
+
 static loader the_driver = {.lock = PTHREAD_MUTEX_INITIALIZER}; /* the file that is added is HIP's */
+static loader the_sycl = {.lock = PTHREAD_MUTEX_INITIALIZER};   /* only for the file that is added */
 
 /* ROCm's numbers are in the names of its files: before 6, HIP has other numbers for kinds of memory (driver.h). */
 enum { FILES = 3 };
@@ -39,18 +50,27 @@ static const struct {
                      "MPIXLA_HIP_LIBRARY",
                      {the_driver.added, "libamdhip64.so.7", "libamdhip64.so.6"},
                      hip_functions},
+    [DRIVER_SYCL] = {"SYCL", "MPIXLA_SYCL_LIBRARY", {the_sycl.added, "", ""}, sycl_functions},
 };
 
 void mpixla_hip_file_add(const char *file) {
     loader_add(&the_driver, file);
 }
 
+void mpixla_sycl_file_add(const char *file) {
+    loader_add(&the_sycl, file);
+}
+
 /* Looks up the functions of a driver in the library. Returns them in static memory; NULL with error_set if one is
  * missing. */
 static const driver *driver_bind(driver_platform p, void *library, const char *file) {
     static driver found;
-    found = (driver){.platform = p, .platform_name = platforms[p].name, .file = file, .functions = platforms[p].rows};
-    const char *missing = loader_functions(library, found.functions, DRIVER_FUNCTIONS, &found);
+    const char *missing = p == DRIVER_SYCL ? sycl_bind(&found, library)
+                                           : loader_functions(library, platforms[p].rows, DRIVER_FUNCTIONS, &found);
+    found.platform = p;
+    found.platform_name = platforms[p].name;
+    found.file = file;
+    found.functions = platforms[p].rows;
     if (!missing) return &found;
     return error_null("the %s driver (%s) has no function %s: it is older than mpixla can use. Install a newer driver",
                       found.platform_name, file, missing);
@@ -59,7 +79,7 @@ static const driver *driver_bind(driver_platform p, void *library, const char *f
 /* Loads the driver of GPUs (for loader_get), and returns its functions; NULL with error_set if there is none. Tries
  * libraries that are in the process already first: JAX has loaded the one of its platform, if it has loaded any yet. */
 static const void *driver_find(int number) {
-    char tried[512] = "";
+    char tried[768] = "";
     (void)number;
     for (int is_loaded = 1; is_loaded >= 0; is_loaded--)
         for (int p = 0; p < DRIVER_PLATFORMS; p++) {
@@ -70,7 +90,7 @@ static const void *driver_find(int number) {
             size_t used = strlen(tried);
             const char *reason = dlerror();
             snprintf(tried + used, sizeof tried - used, "%s%s: %s", used ? "; " : "", platforms[p].name,
-                     reason ? reason : file);
+                     reason ? reason : "dpctl and JAX's plugin, which it is for, are not both installed");
         }
     return error_null("no driver of a GPU can be loaded (%s)", tried);
 }
@@ -83,8 +103,8 @@ int mpixla_gpu_is_possible(void) {
     return driver_get() != NULL;
 }
 
-/* Starts the driver of a platform, "CUDA" or "ROCm", and returns the number of its GPUs that this process can use; 0 if
- * it has no driver. */
+/* Starts the driver of a platform, "CUDA", "ROCm" or "SYCL", and returns the number of its GPUs that this process can
+ * use; 0 if it has no driver. */
 int mpixla_gpu_count(const char *platform) {
     int count = 0;
     const driver *d = driver_get();

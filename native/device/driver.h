@@ -1,4 +1,4 @@
-/* The driver of this process's GPUs, CUDA's or HIP's, loaded when it is first needed. Building needs neither. */
+/* The driver of this process's GPUs, CUDA's, HIP's or SYCL's, loaded when it is first needed. Building needs none. */
 #ifndef MPIXLA_NATIVE_DRIVER_H
 #define MPIXLA_NATIVE_DRIVER_H
 
@@ -48,27 +48,31 @@ enum {
 #define MPIXLA_DRIVER(name, ...) DRIVER_FUNCTION_##name,
 #define MPIXLA_DRIVER_CUDA(name, ...) DRIVER_FUNCTION_##name,
 #define MPIXLA_DRIVER_HIP(name, ...) DRIVER_FUNCTION_##name,
+#define MPIXLA_DRIVER_SYCL(name, ...) DRIVER_FUNCTION_##name,
 #include "tables/driver_functions.def"
 #undef MPIXLA_DRIVER
 #undef MPIXLA_DRIVER_CUDA
 #undef MPIXLA_DRIVER_HIP
+#undef MPIXLA_DRIVER_SYCL
     DRIVER_FUNCTIONS
 };
 
-typedef enum driver_platform { DRIVER_CUDA, DRIVER_ROCM, DRIVER_PLATFORMS } driver_platform;
+typedef enum driver_platform { DRIVER_CUDA, DRIVER_ROCM, DRIVER_SYCL, DRIVER_PLATFORMS } driver_platform;
 
 typedef struct driver {
     driver_platform platform;
     const char *platform_name;   /* "CUDA" */
     const char *file;            /* the name by which it was opened */
     const loader_row *functions; /* their names, by number; NULL for those of another platform */
-#define MPIXLA_DRIVER(name, cuda, hip, prototype) driver_code(*name) prototype;
+#define MPIXLA_DRIVER(name, cuda, hip, sycl, prototype) driver_code(*name) prototype;
 #define MPIXLA_DRIVER_CUDA(name, cuda, prototype) driver_code(*name) prototype;
 #define MPIXLA_DRIVER_HIP(name, hip, prototype) driver_code(*name) prototype;
+#define MPIXLA_DRIVER_SYCL(name, sycl, prototype) driver_code(*name) prototype;
 #include "tables/driver_functions.def"
 #undef MPIXLA_DRIVER
 #undef MPIXLA_DRIVER_CUDA
 #undef MPIXLA_DRIVER_HIP
+#undef MPIXLA_DRIVER_SYCL
 } driver;
 
 /* Returns the driver, and loads its library if necessary; prefers the platform whose library is in the process already.

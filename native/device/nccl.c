@@ -32,6 +32,7 @@ void mpixla_nccl_file_add(const char *file) {
  * one of the Python package, or of the system. */
 static int nccl_bind(nccl *n, driver_platform p) {
     const char *label = libraries[p].name, *variable = libraries[p].variable;
+    if (!label) return error_set("there is no NCCL for Intel's GPUs");
     void *library = loader_open(variable, libraries[p].files, FILES, 1, &n->file);
     if (!library) library = loader_open(variable, libraries[p].files, FILES, 0, &n->file);
     if (!library) return error_set("%s cannot be loaded: %s", label, dlerror());

@@ -87,10 +87,10 @@ SAME_PLACE(height, Height);
 #define SAME_FUNCTION(function, prototype) \
     _Static_assert(_Generic(&function, CODE(*) prototype: 1, default: 0), #function " has another prototype");
 #ifdef TEST_HIP_HEADER
-#define MPIXLA_DRIVER(name, cuda, hip, prototype) SAME_FUNCTION(hip, prototype)
+#define MPIXLA_DRIVER(name, cuda, hip, sycl, prototype) SAME_FUNCTION(hip, prototype)
 #define MPIXLA_DRIVER_HIP(name, hip, prototype) SAME_FUNCTION(hip, prototype)
 #else
-#define MPIXLA_DRIVER(name, cuda, hip, prototype) SAME_FUNCTION(cuda, prototype)
+#define MPIXLA_DRIVER(name, cuda, hip, sycl, prototype) SAME_FUNCTION(cuda, prototype)
 #define MPIXLA_DRIVER_CUDA(name, cuda, prototype) SAME_FUNCTION(cuda, prototype)
 #endif
 #include "tables/driver_functions.def"

@@ -228,7 +228,8 @@ def select_early() -> None:
     """Each rank has its GPU, and JAX uses it."""
     chosen = mpixla().select_local_gpu()
     assert isinstance(chosen, int), chosen
-    assert mpixla().has_cuda_support() or mpixla().has_rocm_support()
+    library = mpixla()
+    assert library.has_cuda_support() or library.has_rocm_support() or library.has_sycl_support()
     use_gpu()
     assert FAKE or len(jax.devices()) == 1
     assert total(jnp.ones(())) == SIZE

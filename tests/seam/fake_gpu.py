@@ -2,7 +2,8 @@
 
 The libraries are those that `make fake-device` builds from native/test/gpu. MPIXLA_FAKE_DEVICE_LIBRARY names another
 libmpixla_fake_gpu.so; its neighbour libmpixla_mpi_gate.so is used for the transport `mpi`.
-MPIXLA_FAKE_DEVICE_PLATFORM=ROCM makes it an AMD GPU: mpixla then takes its handlers for ROCM, and HIP's functions.
+MPIXLA_FAKE_DEVICE_PLATFORM=ROCM makes it an AMD GPU: mpixla then takes its handlers for ROCM, and HIP's functions. ONEAPI
+makes it Intel's, with dpctl's.
 """
 
 import contextlib
@@ -22,6 +23,7 @@ PATH = Path(
 LIBRARIES = {
     "CUDA": ("MPIXLA_CUDA_LIBRARY", "MPIXLA_NCCL_LIBRARY"),
     "ROCM": ("MPIXLA_HIP_LIBRARY", "MPIXLA_RCCL_LIBRARY"),
+    "ONEAPI": ("MPIXLA_SYCL_LIBRARY",),
 }
 PLATFORM = os.environ.get("MPIXLA_FAKE_DEVICE_PLATFORM") or "CUDA"
 

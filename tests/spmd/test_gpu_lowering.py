@@ -23,7 +23,7 @@ from reference import operands
 
 SIZE = MPI.COMM_WORLD.Get_size()
 
-PLATFORMS = ("cuda", "rocm")
+PLATFORMS = ("cuda", "rocm", "oneapi")
 
 
 def lowered(program, xs, platform):

@@ -9,15 +9,18 @@
 enum { FAILURES = 32, SENTENCE = 1024 };
 
 static const char *const names[] = {
-#define MPIXLA_DRIVER(name, cuda, hip, prototype) #cuda,
+#define MPIXLA_DRIVER(name, cuda, hip, sycl, prototype) #cuda,
 #define MPIXLA_DRIVER_CUDA(name, cuda, prototype) #cuda,
 #define MPIXLA_DRIVER_HIP(name, hip, prototype) #hip,
+#define MPIXLA_SYCL(name, sycl, result, prototype) #sycl,
 #define MPIXLA_NCCL(name, nccl, result, prototype) #nccl,
 #include "tables/driver_functions.def"
 #include "tables/nccl_functions.def"
+#include "tables/sycl_functions.def"
 #undef MPIXLA_DRIVER
 #undef MPIXLA_DRIVER_CUDA
 #undef MPIXLA_DRIVER_HIP
+#undef MPIXLA_SYCL
 #undef MPIXLA_NCCL
 };
 

@@ -1,5 +1,5 @@
-/* What the fakes are told and tell: every call of the driver and of NCCL is noted here, and may be made to fail; what
- * was used wrongly is said here in a sentence.
+/* What the fakes are told and tell: every call of the driver, of dpctl and of NCCL is noted here, and may be made to
+ * fail; what was used wrongly is said here in a sentence.
  */
 #ifndef MPIXLA_TEST_FAKE_CALLS_H
 #define MPIXLA_TEST_FAKE_CALLS_H
@@ -7,15 +7,18 @@
 #include "test/gpu/gpu_types.h"
 
 typedef enum fake_function {
-#define MPIXLA_DRIVER(name, cuda, hip, prototype) FAKE_##cuda,
+#define MPIXLA_DRIVER(name, cuda, hip, sycl, prototype) FAKE_##cuda,
 #define MPIXLA_DRIVER_CUDA(name, cuda, prototype) FAKE_##cuda,
 #define MPIXLA_DRIVER_HIP(name, hip, prototype) FAKE_##hip,
+#define MPIXLA_SYCL(name, sycl, result, prototype) FAKE_##sycl,
 #define MPIXLA_NCCL(name, nccl, result, prototype) FAKE_##nccl,
 #include "tables/driver_functions.def"
 #include "tables/nccl_functions.def"
+#include "tables/sycl_functions.def"
 #undef MPIXLA_DRIVER
 #undef MPIXLA_DRIVER_CUDA
 #undef MPIXLA_DRIVER_HIP
+#undef MPIXLA_SYCL
 #undef MPIXLA_NCCL
     FAKE_FUNCTIONS
 } fake_function;

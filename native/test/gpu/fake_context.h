@@ -2,7 +2,8 @@
  *
  *   MPIXLA_FAKE_DEVICE_COUNT    how many there are, by default one
  *   MPIXLA_FAKE_DEVICE_SHARED   1: all processes have the same ones; by default each process has GPUs of its own
- *   MPIXLA_FAKE_DEVICE_PLATFORM ROCM: they are HIP's. Then each thread has a current device from the start, the first
+ *   MPIXLA_FAKE_DEVICE_PLATFORM ROCM: they are HIP's. Then each thread has a current device from the start, the first;
+ *                               ONEAPI: they are SYCL's, which has neither contexts nor current devices
  */
 #ifndef MPIXLA_TEST_FAKE_CONTEXT_H
 #define MPIXLA_TEST_FAKE_CONTEXT_H

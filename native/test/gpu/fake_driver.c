@@ -331,6 +331,6 @@ int hipSetDevice(int device) {
 }
 
 /* HIP's names for what is above. */
-#define MPIXLA_DRIVER(name, cuda, hip, prototype) driver_code hip prototype __attribute__((alias(#cuda)));
+#define MPIXLA_DRIVER(name, cuda, hip, sycl, prototype) driver_code hip prototype __attribute__((alias(#cuda)));
 #include "tables/driver_functions.def"
 #undef MPIXLA_DRIVER

@@ -4,8 +4,8 @@
 
 #include "test/gpu/gpu_types.h"
 
-#define MPIXLA_DRIVER(name, cuda, hip, prototype) \
-    FAKE_API driver_code cuda prototype;          \
+#define MPIXLA_DRIVER(name, cuda, hip, sycl, prototype) \
+    FAKE_API driver_code cuda prototype;                \
     FAKE_API driver_code hip prototype;
 #define MPIXLA_DRIVER_CUDA(name, cuda, prototype) FAKE_API driver_code cuda prototype;
 #define MPIXLA_DRIVER_HIP(name, hip, prototype) FAKE_API driver_code hip prototype;

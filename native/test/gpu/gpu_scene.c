@@ -11,6 +11,7 @@
 #include "test/gpu/fake_memory.h"
 
 fake_stream *gpu_stream;
+const gpu_real *gpu_in_place;
 
 /* MPI */
 
@@ -111,9 +112,10 @@ void gpu_start(int argc, char **argv) {
         fprintf(stderr, "pass a fake MPI, the fake GPU and a transport\n");
         exit(2);
     }
-    int is_rocm = argc > 4 && strcmp(argv[4], "rocm") == 0;
-    setenv("MPIXLA_CUDA_LIBRARY", is_rocm ? "/nowhere" : argv[2], 1);
+    int is_rocm = argc > 4 && strcmp(argv[4], "rocm") == 0, is_sycl = argc > 4 && strcmp(argv[4], "sycl") == 0;
+    setenv("MPIXLA_CUDA_LIBRARY", is_rocm || is_sycl ? "/nowhere" : argv[2], 1);
     setenv("MPIXLA_HIP_LIBRARY", is_rocm ? argv[2] : "/nowhere", 1);
+    if (is_sycl) setenv("MPIXLA_SYCL_LIBRARY", argv[2], 1);
     if (is_rocm) setenv("MPIXLA_FAKE_DEVICE_PLATFORM", "ROCM", 1);
     setenv(is_rocm ? "MPIXLA_RCCL_LIBRARY" : "MPIXLA_NCCL_LIBRARY", argv[2], 1);
     fixture_start(argc, argv);
@@ -126,7 +128,7 @@ void gpu_start(int argc, char **argv) {
 }
 
 int gpu_drain(void) {
-    return fake_stream_run(gpu_stream, fake_stream_added(gpu_stream));
+    return gpu_in_place ? gpu_in_place->wait() : fake_stream_run(gpu_stream, fake_stream_added(gpu_stream));
 }
 
 void gpu_recover(void) {
@@ -149,7 +151,7 @@ int64_t gpu_calls_list(gpu_noted *calls, int64_t most) {
 }
 
 static ffi_error *stream_get(ffi_stream_get_args *args) {
-    args->stream = gpu_stream;
+    args->stream = gpu_in_place ? gpu_in_place->stream : gpu_stream;
     return NULL;
 }
 
@@ -187,15 +189,30 @@ static const struct {
 #undef ARRAY
 };
 
+/* Memory of the GPU, or of the host. */
+static void *array_alloc(int on_device, size_t bytes) {
+    if (!on_device) return malloc(bytes);
+    return gpu_in_place ? gpu_in_place->alloc(bytes) : fake_memory_alloc(bytes);
+}
+
+static void array_free(int on_device, void *array) {
+    if (!on_device)
+        free(array);
+    else if (gpu_in_place)
+        gpu_in_place->release(array);
+    else
+        (void)fake_memory_free(array);
+}
+
 void scene_open(scene *s, int on_device, int seed) {
     *s = (scene){.on_device = on_device};
     for (int i = 0; i < SCENE_ARRAYS; i++) {
         size_t bytes = arrays[i].bytes;
         int32_t *content = s->contents[i] = malloc(bytes);
-        s->arrays[i] = on_device ? fake_memory_alloc(bytes) : malloc(bytes);
+        s->arrays[i] = array_alloc(on_device, bytes);
         if (!content || !s->arrays[i]) exit(2);
         for (size_t k = 0; k < bytes / sizeof *content; k++) content[k] = (int32_t)(1000000 * seed + 1000 * i + (int)k);
-        if (on_device) {
+        if (on_device && !gpu_in_place) {
             const fake_work arrive = {
                 .to = s->arrays[i], .from = content, .width = bytes, .height = 1, .is_trusted = 1};
             if (fake_stream_add(gpu_stream, &arrive)) exit(2);
@@ -207,10 +224,7 @@ void scene_open(scene *s, int on_device, int seed) {
 
 void scene_close(scene *s) {
     for (int i = 0; i < SCENE_ARRAYS; i++) {
-        if (s->on_device)
-            (void)fake_memory_free(s->arrays[i]);
-        else
-            free(s->arrays[i]);
+        array_free(s->on_device, s->arrays[i]);
         free(s->contents[i]);
     }
 }
@@ -238,7 +252,7 @@ static void nothing(void *data) {
 /* On a GPU, something is always before a call that has not been done. */
 static void call_finish(scene *s, ffi_handler *handler) {
     const fake_work work = {.call = nothing};
-    if (s->on_device && fake_stream_add(gpu_stream, &work)) exit(2);
+    if (s->on_device && !gpu_in_place && fake_stream_add(gpu_stream, &work)) exit(2);
     s->c.handler = handler;
     s->c.api.stream_get = stream_get;
     s->c.frame.context = s;

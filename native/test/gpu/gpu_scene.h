@@ -2,7 +2,7 @@
  * GPU give can so be compared with what those for the host give. Nobody runs the GPU's stream but the library, unless
  * the test says so: what one call leaves on it is still there in the next.
  *
- *   a test program of this is called with FAKE_MPI FAKE_GPU TRANSPORT [rocm]
+ *   a test program of this is called with FAKE_MPI FAKE_GPU TRANSPORT [rocm|sycl]
  */
 #ifndef MPIXLA_TEST_GPU_SCENE_H
 #define MPIXLA_TEST_GPU_SCENE_H
@@ -13,6 +13,16 @@
 
 /* The stream of every call. */
 extern fake_stream *gpu_stream;
+
+/* A real GPU, or a processor that stands for one: the stream of every call, and memory that the test can read and write
+ * as well, which nobody watches. `wait` waits for the stream, and returns 0. */
+typedef struct gpu_real {
+    driver_stream stream;
+    void *(*alloc)(size_t bytes);
+    void (*release)(void *memory);
+    int (*wait)(void);
+} gpu_real;
+extern const gpu_real *gpu_in_place; /* of the fake GPU; NULL: none */
 
 /* Connects the library to all of them; pieces have GPU_PIECE bytes. */
 enum { GPU_PIECE = 64 };

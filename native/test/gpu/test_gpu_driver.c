@@ -1,5 +1,6 @@
 /* Finding the driver and NCCL, which happens once in a process: each situation has one of its own.
  */
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include "device/nccl.h"
 #include "mpixla.h"
 #include "test/gpu/fake_context.h"
+#include "test/gpu/fake_stream.h"
 #include "test/gpu/gpu_check.h"
 #include "test/run.h"
 
@@ -19,6 +21,7 @@ static void in_a_process(void (*run)(void)) {
     if (child == 0) {
         unsetenv("MPIXLA_HIP_LIBRARY");
         unsetenv("MPIXLA_RCCL_LIBRARY");
+        unsetenv("MPIXLA_SYCL_LIBRARY");
         setenv("MPIXLA_CUDA_LIBRARY", gpu_library, 1);
         setenv("MPIXLA_NCCL_LIBRARY", gpu_library, 1);
         run();
@@ -43,6 +46,7 @@ static void no_driver(void) {
         CHECK(driver_get() == NULL);
         CHECK(strncmp(error_get(), "no driver of a GPU can be loaded (CUDA: /nowhere/libcuda.so: ", 61) == 0);
         CHECK_IN(error_get(), "; ROCm: /nowhere/libamdhip64.so: ");
+        CHECK_IN(error_get(), "; SYCL: dpctl and JAX's plugin, which it is for, are not both installed)");
         CHECK(error_get()[strlen(error_get()) - 1] == ')');
         setenv("MPIXLA_CUDA_LIBRARY", gpu_library, 1); /* nobody looks again */
     }
@@ -94,7 +98,8 @@ static void the_driver_of_the_variable(void) {
     for (int i = 0; i < DRIVER_FUNCTIONS; i++)
         CHECK((d->functions[i].name != NULL) ==
               (i != DRIVER_FUNCTION_stream_device && i != DRIVER_FUNCTION_current_device &&
-               i != DRIVER_FUNCTION_make_current));
+               i != DRIVER_FUNCTION_make_current && i != DRIVER_FUNCTION_queue_enter &&
+               i != DRIVER_FUNCTION_queue_leave));
     CHECK(d->stream_device == NULL && d->make_current == NULL && d->stream_context != NULL);
     CHECK_STR(d->functions[DRIVER_FUNCTION_copy_in].name, "cuMemcpyHtoDAsync_v2");
 }
@@ -131,6 +136,81 @@ static void gpus_are_counted(void) {
     CHECK_INT(mpixla_gpu_count("ROCm"), 0);
     CHECK_INT(fake_fail("cuDeviceGetCount", 1, 999), 0);
     CHECK_INT(mpixla_gpu_count("CUDA"), 0);
+}
+
+/* SYCL's is looked for last, and only in the file that the user or the front end names. */
+static void only_sycl(const char *file) {
+    setenv("MPIXLA_CUDA_LIBRARY", "/nowhere/libcuda.so", 1);
+    setenv("MPIXLA_HIP_LIBRARY", "/nowhere/libamdhip64.so", 1);
+    if (file) setenv("MPIXLA_SYCL_LIBRARY", file, 1);
+}
+
+static void a_sycl_without_a_function(void) {
+    only_sycl(other_library);
+    CHECK(driver_get() == NULL);
+    check_error(
+        "the SYCL driver (%s) has no function DPCTLDeviceMgr_GetNumDevices: it is older than mpixla can use. "
+        "Install a newer driver",
+        other_library);
+}
+
+static void the_sycl_that_is_added(void) {
+    only_sycl(NULL);
+    mpixla_sycl_file_add(gpu_library);
+    const driver *d = driver_get();
+    CHECK(d && d->platform == DRIVER_SYCL);
+    if (d) CHECK_STR(d->file, gpu_library);
+    setenv("MPIXLA_FAKE_DEVICE_COUNT", "3", 1);
+    CHECK_INT(mpixla_gpu_count("SYCL"), 3);
+    CHECK_INT(mpixla_gpu_count("CUDA"), 0);
+    CHECK(nccl_get(DRIVER_SYCL) == NULL);
+    CHECK_STR(error_get(), "there is no NCCL for Intel's GPUs");
+}
+
+/* A library by the name of SYCL's, which has nothing of SYCL. */
+static void library_open(const char *folder, const char *name) {
+    char path[256], bytes[4096];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *from = fopen(other_library, "rb"), *to = fopen(path, "wb");
+    CHECK(from && to);
+    if (!from || !to) return;
+    for (size_t n; (n = fread(bytes, 1, sizeof bytes, from)) > 0;) CHECK(fwrite(bytes, 1, n, to) == n);
+    fclose(from);
+    CHECK_INT(fclose(to), 0);
+    CHECK(dlopen(path, RTLD_NOW | RTLD_LOCAL) != NULL);
+    CHECK_INT(remove(path), 0);
+}
+
+/* dpctl's may be another one than the plugin's. */
+static void two_sycl_libraries(void) {
+    char folder[] = "/tmp/mpixla-sycl-XXXXXX";
+    int number = -1;
+    only_sycl(gpu_library);
+    const driver *d = driver_get();
+    CHECK(d && mkdtemp(folder));
+    if (!d) return;
+    library_open(folder, "libsycl.so.8");
+    library_open(folder, "libsycl.so.9");
+    CHECK_INT(DRIVER_CALL(d, queue_enter, fake_stream_take(0), &number), -1);
+    CHECK_IN(error_get(),
+             "DPCTLQueue_GetDevice of the SYCL driver returned error code 2, two SYCL libraries: this process has ");
+    CHECK_IN(error_get(), "/libsycl.so.8 and ");
+    CHECK_IN(error_get(),
+             "/libsycl.so.9. JAX's plugin and dpctl must use the same: install the dpctl that is linked to the "
+             "plugin's (docs/gpu.md)");
+    CHECK_INT(rmdir(folder), 0);
+}
+
+static void one_sycl_library(void) {
+    char folder[] = "/tmp/mpixla-sycl-XXXXXX";
+    int number = -1;
+    only_sycl(gpu_library);
+    const driver *d = driver_get();
+    CHECK(d && mkdtemp(folder));
+    if (!d) return;
+    library_open(folder, "libsycl.so.8");
+    CHECK_INT(DRIVER_CALL(d, queue_enter, fake_stream_take(0), &number), 0);
+    CHECK_INT(rmdir(folder), 0);
 }
 
 /* NCCL */
@@ -217,6 +297,10 @@ int main(int argc, char **argv) {
     in_a_process(the_driver_of_the_variable);
     in_a_process(errors_in_words);
     in_a_process(gpus_are_counted);
+    in_a_process(a_sycl_without_a_function);
+    in_a_process(the_sycl_that_is_added);
+    in_a_process(two_sycl_libraries);
+    in_a_process(one_sycl_library);
     in_a_process(no_nccl);
     in_a_process(no_rccl);
     in_a_process(an_nccl_without_a_function);

@@ -68,7 +68,7 @@ _signature = functools.cache(inspect.signature)
 @functools.cache
 def _heed_environment() -> None:
     """Apply mpi4jax's environment variables once, at the first use: a program may set them before its import."""
-    if is_on("MPI4JAX_USE_CUDA_MPI"):
+    if is_on("MPI4JAX_USE_CUDA_MPI") or is_on("MPI4JAX_USE_SYCL_MPI"):
         gpu.use_mpi()
     if is_on("MPI4JAX_DEBUG"):
         mpixla.set_logging(True)

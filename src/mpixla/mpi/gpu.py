@@ -1,7 +1,9 @@
 """GPUs: the use of GPUs in this process and its job, the transport of their arrays, and a GPU for each rank."""
 
 import ctypes
+import functools
 import os
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.util import find_spec
@@ -17,10 +19,14 @@ from .comm import comm_of, communicator_of
 from .mpi import MPI
 
 # Variables that name a driver for the C library instead of the system's.
-_DRIVER_VARIABLES = ("MPIXLA_CUDA_LIBRARY", "MPIXLA_HIP_LIBRARY")
+_DRIVER_VARIABLES = ("MPIXLA_CUDA_LIBRARY", "MPIXLA_HIP_LIBRARY", "MPIXLA_SYCL_LIBRARY")
 
 # JAX's options for the visible devices of the platforms in native/device/driver.h.
-_VISIBLE_DEVICES = {"CUDA": "jax_cuda_visible_devices", "ROCm": "jax_rocm_visible_devices"}
+_VISIBLE_DEVICES = {
+    "CUDA": "jax_cuda_visible_devices",
+    "ROCm": "jax_rocm_visible_devices",
+    "SYCL": "jax_oneapi_visible_devices",
+}
 
 in_job = _here = False  # True if any rank of the job may use a GPU; True if this rank may
 
@@ -64,18 +70,41 @@ def note_missing_gpu() -> None:
     except RuntimeError:
         _here = False
         native.lib.mpixla_gpus_expect(in_job, _here)
+    else:
+        _warn_of_second_mpi()
+
+
+@functools.cache
+def _warn_of_second_mpi() -> None:
+    """Warn, once, if JAX's plugin for Intel's GPUs has loaded an MPI beside that of the program."""
+    own = Path(native.lib.mpixla_mpi_file().decode()).resolve()
+    if find_spec("jax_oneapi_plugin") is None or not own.name.startswith("libmpi.so"):
+        return
+    with suppress(OSError):
+        lines = Path("/proc/self/maps").read_text(errors="replace").splitlines()
+        loaded = {Path(line.split(maxsplit=5)[5]) for line in lines if "/libmpi.so" in line}
+        if others := ", ".join(map(str, sorted(loaded - {own}))):
+            warnings.warn(
+                f"JAX's plugin for Intel's GPUs has loaded a second MPI, {others}, beside the program's, {own}. Their "
+                "functions have the same names, so that one may call the other's by mistake: use MPICH or Intel MPI "
+                "in this program (docs/gpu.md)",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
 
 def _is_possible() -> bool:
-    """Return whether JAX may run on a GPU here, without starting it; pass JAX's HIP library to the C library."""
+    """Return whether JAX may run on a GPU here, without starting it; pass HIP's and SYCL's files to the C library."""
     if not any(os.environ.get(name) for name in _DRIVER_VARIABLES):
         platforms = jax.config.jax_platforms  # type: ignore[attr-defined]
-        if platforms and not {"cuda", "rocm", "gpu"} & set(platforms.split(",")):
+        if platforms and not {"cuda", "rocm", "oneapi", "gpu"} & set(platforms.split(",")):
             return False
         if find_spec("jax_plugins") is None:
             return False
         if hip := _hip_file():
             native.lib.mpixla_hip_file_add(os.fsencode(hip))
+        if sycl := _sycl_file():
+            native.lib.mpixla_sycl_file_add(os.fsencode(sycl))
     return bool(native.lib.mpixla_gpu_is_possible())
 
 
@@ -86,6 +115,13 @@ def _hip_file() -> str | None:
     return _first_of(folders, "libamdhip64.so.7", "libamdhip64.so.6")
 
 
+def _sycl_file() -> str | None:
+    """Return dpctl's C interface to SYCL; None if it or JAX's plugin for Intel's GPUs is not installed."""
+    if find_spec("jax_oneapi_plugin") is None:
+        return None
+    return _first_of(_folders_of("dpctl"), "libDPCTLSyclInterface.so")
+
+
 def _nccl_file() -> str | None:
     """Return the NCCL library of JAX's CUDA packages; None if it is not installed."""
     return _first_of(_libraries_of("nvidia.nccl"), "libnccl.so.2")
@@ -93,9 +129,14 @@ def _nccl_file() -> str | None:
 
 def _libraries_of(package: str) -> list[Path]:
     """Return the ``lib`` folders of an installed Python package; [] if it is not installed."""
+    return [folder / "lib" for folder in _folders_of(package)]
+
+
+def _folders_of(package: str) -> list[Path]:
+    """Return the folders of an installed Python package; [] if it is not installed."""
     with suppress(ModuleNotFoundError):  # find_spec raises it if the parent package is missing
         if spec := find_spec(package):
-            return [Path(folder) / "lib" for folder in spec.submodule_search_locations or ()]
+            return list(map(Path, spec.submodule_search_locations or ()))
     return []
 
 
@@ -108,15 +149,16 @@ def mpi_refuses() -> str | None:
     """Return why MPI does not accept a GPU's memory, by its own account; None if it says that it does."""
     library = ctypes.CDLL(str(MPI.__file__))  # also has the functions of the MPI that it has loaded
     answers = []
-    if hasattr(library, "MPIX_GPU_query_support"):  # MPICH's; 0 is CUDA, 2 HIP
-        for kind in (0, 2):
+    if hasattr(library, "MPIX_GPU_query_support"):  # MPICH's; 0 is CUDA, 1 Level Zero, 2 HIP
+        for kind in (0, 1, 2):
             answer = ctypes.c_int()
             if library.MPIX_GPU_query_support(kind, ctypes.byref(answer)) == 0:
                 answers.append(bool(answer.value))
-    for name in ("MPIX_Query_cuda_support", "MPIX_Query_rocm_support"):  # Open MPI's
+    # Open MPI's; the last is MPICH's and Intel MPI's.
+    for name in ("MPIX_Query_cuda_support", "MPIX_Query_rocm_support", "MPIX_Query_ze_support"):
         if hasattr(library, name):
             answers.append(bool(getattr(library, name)()))
-    if any(answers) or {"cuda", "rocm"} & set(_memory_kinds()):
+    if any(answers) or {"cuda", "rocm", "level_zero"} & set(_memory_kinds()):
         return None
     if answers:
         return "this MPI says that it was built without support for GPUs"
@@ -134,7 +176,7 @@ def _memory_kinds() -> list[str]:
 
 
 def gpu_count(platform: str) -> int:
-    """Return the number of GPUs of a platform ("CUDA", "ROCm") that this process can use."""
+    """Return the number of GPUs of a platform ("CUDA", "ROCm", "SYCL") that this process can use."""
     return int(native.lib.mpixla_gpu_count(platform.encode()))
 
 
@@ -194,14 +236,16 @@ def has_rocm_support() -> bool:
 
 @public
 def has_sycl_support() -> bool:
-    """Return whether arrays in the memory of an Intel GPU can be communicated: False in this version (docs/gpu.md).
+    """Return whether arrays in the memory of an Intel GPU can be communicated.
+
+    They can if there are JAX's plugin for Intel's GPUs, the package dpctl, and a GPU that SYCL finds.
 
     Example:
         >>> import mpixla
-        >>> mpixla.has_sycl_support()
-        False
+        >>> mpixla.has_sycl_support() in (True, False)
+        True
     """
-    return False
+    return gpu_count("SYCL") > 0
 
 
 @public

@@ -198,6 +198,7 @@ for _name, _result, _arguments in (
     ("mpixla_gpu_transport_describe", None, [c_int64, c_char_p, c_size_t]),
     ("mpixla_nccl_file_add", None, [c_char_p]),
     ("mpixla_hip_file_add", None, [c_char_p]),
+    ("mpixla_sycl_file_add", None, [c_char_p]),
     ("mpixla_gpu_piece_set", c_int64, [c_int64]),
 ):
     _function = getattr(lib, _name)
@@ -323,7 +324,7 @@ _instantiate = jax.ffi.pycapsule(lib.mpixla_instantiate_handler())
 
 # One device handler serves all GPU platforms, and finds out at run time on which it is.
 for _row in (*_all_ops, *_helpers):
-    for _platform in ("cpu", "CUDA", "ROCM"):
+    for _platform in ("cpu", "CUDA", "ROCM", "ONEAPI"):
         _execute = jax.ffi.pycapsule(_row.host_handler if _platform == "cpu" else _row.device_handler)
         _stages = {"execute": _execute} if _row in _helpers else {"instantiate": _instantiate, "execute": _execute}
         jax.ffi.register_ffi_target(target_of(_row.name), _stages, platform=_platform)
