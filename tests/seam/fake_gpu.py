@@ -2,8 +2,8 @@
 
 The libraries are those that `make fake-device` builds from native/test/gpu. MPIXLA_FAKE_DEVICE_LIBRARY names another
 libmpixla_fake_gpu.so; its neighbour libmpixla_mpi_gate.so is used for the transport `mpi`.
-MPIXLA_FAKE_DEVICE_PLATFORM=ROCM makes it an AMD GPU: mpixla then takes its handlers for ROCM, and HIP's functions. ONEAPI
-makes it Intel's, with dpctl's.
+MPIXLA_FAKE_DEVICE_PLATFORM=ROCM makes it an AMD GPU: mpixla then takes its handlers for ROCM, and HIP's functions.
+ONEAPI makes it Intel's, with dpctl's.
 """
 
 import contextlib

@@ -5,7 +5,6 @@
  */
 #include <dlfcn.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/error.h"
 #include "base/loader.h"
@@ -215,20 +214,6 @@ static void handlers_run_on_a_queue(void) {
     }
 }
 
-/* What entering costs a call, for whoever reads the test's output. */
-static void entering_is_measured(void) {
-    enum { TIMES = 1000 };
-    struct timespec begin, end;
-    clock_gettime(CLOCK_MONOTONIC, &begin);
-    for (int i = 0; i < TIMES; i++) {
-        const device d = enter(queue);
-        device_leave(&d);
-    }
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    printf("entering and leaving takes %.2f us\n",
-           ((double)(end.tv_sec - begin.tv_sec) * 1e9 + (double)(end.tv_nsec - begin.tv_nsec)) / 1e3 / TIMES);
-}
-
 int main(int argc, char **argv) {
     setenv("MPIXLA_FAKE_DEVICE_PLATFORM", "ONEAPI", 1);
     gpu_start(argc, argv);
@@ -239,7 +224,6 @@ int main(int argc, char **argv) {
     events_are_reached();
     failures_are_told();
     handlers_run_on_a_queue();
-    entering_is_measured();
     CHECK_STR(complaint(), "");
     return check_failures();
 }
