@@ -57,11 +57,13 @@ static void sycl_libraries_find(void) {
     if (count < 2) libraries[0] = '\0';
 }
 
+/* Sets `*name` to the name of a code, NULL if it has none. Returns 0. */
 static int sycl_error_name(int code, const char **name) {
     *name = code == SYCL_FAILED ? "a failure of SYCL" : code == SYCL_LIBRARIES_DIFFER ? "two SYCL libraries" : NULL;
     return 0;
 }
 
+/* Sets `*text` to what a code means and what to do, NULL if it is unknown. Returns 0. */
 static int sycl_error_text(int code, const char **text) {
     static char differ[sizeof libraries + 256];
     static const char print[] = "DPCTL_VERBOSITY=warning in the environment has dpctl print it";
@@ -166,6 +168,7 @@ static int sycl_copy_2d(const driver_copy_2d *copy, driver_stream queue) {
     return code;
 }
 
+/* Fills line by line, likewise. */
 static int sycl_fill_lines(driver_memory memory, size_t pitch, driver_byte value, size_t width, size_t height,
                            driver_stream queue) {
     int code = 0;
@@ -186,6 +189,7 @@ static int sycl_event_create(driver_event *event, unsigned flags) {
     return *event ? 0 : SYCL_FAILED;
 }
 
+/* Puts a barrier on the queue, and has the event stand for it from now on. */
 static int sycl_event_record(driver_event event, driver_stream queue) {
     sycl_mark *mark = event;
     sycl_event reached = dpctl.barrier(queue);
@@ -206,6 +210,7 @@ static int sycl_event_synchronize(driver_event event) {
     return 0;
 }
 
+/* Deletes the event, and SYCL's of the place where it was recorded last. */
 static int sycl_event_destroy(driver_event event) {
     sycl_mark *mark = event;
     if (mark->event) dpctl.event_delete(mark->event);

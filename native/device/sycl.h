@@ -1,4 +1,4 @@
-/* SYCL, for Intel's GPUs, with the functions of a driver (driver.h): each calls dpctl's C interface to SYCL.
+/* SYCL, for Intel's GPUs, with the functions of a driver (driver_types.h): each calls dpctl's C interface to SYCL.
  *
  * SYCL allocates and frees memory for a queue, where CUDA and HIP do so for the thread's current device. So each thread
  * has a current queue: between queue_enter and queue_leave, the queue of the call.
@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#include "device/driver.h"
+#include "device/driver_types.h"
 
 /* Pointers to SYCL's objects, and to memory that SYCL has allocated. */
 typedef driver_stream sycl_queue;

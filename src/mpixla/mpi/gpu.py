@@ -21,7 +21,7 @@ from .mpi import MPI
 # Variables that name a driver for the C library instead of the system's.
 _DRIVER_VARIABLES = ("MPIXLA_CUDA_LIBRARY", "MPIXLA_HIP_LIBRARY", "MPIXLA_SYCL_LIBRARY")
 
-# JAX's options for the visible devices of the platforms in native/device/driver.h.
+# JAX's options for the visible devices of the platforms in native/device/driver_types.h.
 _VISIBLE_DEVICES = {
     "CUDA": "jax_cuda_visible_devices",
     "ROCm": "jax_rocm_visible_devices",
