@@ -38,7 +38,7 @@ static const loader_row sycl_functions[DRIVER_FUNCTIONS] = {
 static loader the_driver = {.lock = PTHREAD_MUTEX_INITIALIZER}; /* the file that is added is HIP's */
 static loader the_sycl = {.lock = PTHREAD_MUTEX_INITIALIZER};   /* only for the file that is added */
 
-/* ROCm's numbers are in the names of its files: before 6, HIP has other numbers for kinds of memory (driver_types.h). */
+/* ROCm's numbers are in the names of its files: before 6, HIP has other kinds of memory (driver_types.h). */
 enum { FILES = 3 };
 static const struct {
     const char *name, *variable; /* of the environment, which names another file */
