@@ -42,6 +42,8 @@ def known(page):
         case "other_tools.md":
             around = {"source": (RANK - 1) % SIZE, "dest": (RANK + 1) % SIZE}
             return names | around | {"f": lambda x: mpixla.allreduce(x, op=MPI.SUM)}
+        case "performance.md":
+            return names | {"u": jnp.ones((4, 3)), "south": (RANK - 1) % SIZE, "north": (RANK + 1) % SIZE}
         case "reference.md":
             line = WORLD.Create_cart([SIZE], periods=[True])
             return names | {"comm": line, "x": jnp.full(4, 1.0 + RANK), "step": lambda x: x[1:-1] * 2}

@@ -24,7 +24,7 @@ from ..base import settings
 from ..base.state import state
 from ..jaxprs.boxes import LOOPS, Box, Graph, has_same_items, is_view, writes_box, written_value
 from ..jaxprs.effect import ordered
-from ..jaxprs.rewrite import changed, is_literal, map_jaxprs
+from ..jaxprs.rewrite import changed, is_literal, map_jaxprs, scan_counts
 from ..jaxprs.spmd import Primitive
 from ..mpi import native
 from .primitive import call_handler
@@ -391,7 +391,7 @@ class _Windows:
             n = len(getattr(jaxpr, "jaxpr", jaxpr).invars)
             in_memory, is_free = (is_loop,) * n, tuple(ends)
             if eqn.primitive is jax.lax.scan_p:
-                first, carried = params["num_consts"], params["num_carry"]
+                first, carried = scan_counts(params)
                 in_memory = tuple(i < first + carried for i in range(n))
                 is_free = tuple(i >= first for i in range(n))
             elif eqn.primitive is jax.lax.while_p:

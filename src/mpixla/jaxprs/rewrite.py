@@ -28,6 +28,14 @@ def communicates(params: dict[str, Any]) -> bool:
     return any(ordered in jaxpr.effects for jaxpr in jaxprs_in(params))
 
 
+def scan_counts(params: dict[str, Any]) -> tuple[int, int]:
+    """Return the numbers of constants and of carried values among a scan's operands, from its parameters."""
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    constants, carried, _ = params["ft_in"].unpack()  # JAX 0.12
+    return len(list(constants)), len(list(carried))
+
+
 def changed(jaxpr: Any, **parts: Any) -> Any:
     """Return a copy of a jaxpr, closed or not, with these parts replaced."""
     inner = getattr(jaxpr, "jaxpr", jaxpr)

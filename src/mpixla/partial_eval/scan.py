@@ -18,7 +18,7 @@ from ..base.patching import LINEARIZE, UnfitError, need_rules, replace
 from ..base.words import refuse_without_hook
 from ..jaxprs.effect import ordered
 from ..jaxprs.reveal import may_hide, show_effects
-from ..jaxprs.rewrite import is_literal, jaxprs_in
+from ..jaxprs.rewrite import is_literal, jaxprs_in, scan_counts
 
 LOST = "A scan has no derivative in which a call depends on nothing that changes from one iteration to the next."
 
@@ -46,9 +46,8 @@ def _apply_unless_hoisted(rule: Callable[..., Any], *args: Any, jaxpr: Any, **pa
     """Apply JAX's rule for a scan; raise NotImplementedError if it would hoist a call out of the scan."""
     shown = show_effects(jaxpr)
     if ordered in shown.effects:
-        consts = params["num_consts"] if "num_consts" in params else len(list(params["ft_in"].unpack()[0]))
         inner = getattr(shown, "jaxpr", shown)
-        _refuse_constant_calls(inner, inner.invars[consts:])
+        _refuse_constant_calls(inner, inner.invars[scan_counts(params)[0] :])
     return rule(*args, jaxpr=jaxpr, **params)
 
 
