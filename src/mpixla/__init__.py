@@ -142,7 +142,7 @@ if _started.is_of_run():
 _agreement.begin_agreed_parts()
 _patches.install()
 if (_report := _settings.removed_variables_report()) and _MPI.COMM_WORLD.Get_rank() == 0:
-    _speaker.say(_report)
+    _speaker.print_message(_report)
 _patches.warn_of_newer_jax()
 if _settings.is_on("MPIXLA_DEBUG"):
     set_logging(True)

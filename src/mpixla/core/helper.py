@@ -40,10 +40,10 @@ def make_helper(name: str, shapes: Callable[..., list[ShapedArray]], attributes:
     # One function object for all calls: for another one JAX would compile the same program again.
     program = jax.jit(lambda params, *operands: primitive.bind(*operands, **dict(params)), static_argnums=0)
 
-    def run(*operands: Any, **params: Any) -> list[Any]:
+    def run_helper(*operands: Any, **params: Any) -> list[Any]:
         with jax.disable_jit(False):
             return program(tuple(params.items()), *operands)
 
     mlir.register_lowering(primitive, lower)
-    primitive.def_impl(run)
+    primitive.def_impl(run_helper)
     return primitive

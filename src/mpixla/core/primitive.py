@@ -27,7 +27,7 @@ from ..partial_eval.checkpoints import register_no_hoist_rule
 from .eager import call_eagerly
 from .helper import attributes_of
 from .rank import own_rank
-from .rules import Rules, define
+from .rules import Rules, define_rules
 from .values import has_values
 
 # An operation's shape rule: from the operands' types, and the parameters as keywords, to the results' types.
@@ -52,7 +52,9 @@ def counts_once(comm: Comm) -> bool:
     return tracked_axes() == set(mesh.axis_names) and mesh.size == comm.size
 
 
-def make(name: str, shapes: ShapeRule, *, lower: Callable[..., Any] | None = None, **rules: Unpack[Rules]) -> Primitive:
+def make_primitive(
+    name: str, shapes: ShapeRule, *, lower: Callable[..., Any] | None = None, **rules: Unpack[Rules]
+) -> Primitive:
     """Return a new primitive with the effect, lowered to the C handler of row ``name`` of native/tables/ops.def.
 
     It communicates in program order when traced, and through a compiled program of its own when called with arrays.
@@ -60,32 +62,34 @@ def make(name: str, shapes: ShapeRule, *, lower: Callable[..., Any] | None = Non
     the derivative and batching rules.
     """
     row = native.ops.get(name) or native.request_ops[name]
-    return _define(name, shapes, functools.partial(lower or _lower, row), rules)
+    return _define_primitive(name, shapes, functools.partial(lower or _lower, row), rules)
 
 
-def compose(name: str, shapes: ShapeRule, fun: Callable[..., Sequence[Any]], **rules: Unpack[Rules]) -> Primitive:
+def compose_primitive(
+    name: str, shapes: ShapeRule, fun: Callable[..., Sequence[Any]], **rules: Unpack[Rules]
+) -> Primitive:
     """Return a new primitive with the effect, lowered as ``fun``, a composition of primitives, and rules of its own.
 
     ``fun`` takes the operands, and the parameters as keywords, and returns the list of results. The primitive has the
     effect even if ``fun`` does not communicate: its transpose does, and JAX must not drop the primitive on a rank that
     ignores the result.
     """
-    return _define(name, shapes, mlir.lower_fun(fun, multiple_results=True), rules)
+    return _define_primitive(name, shapes, mlir.lower_fun(fun, multiple_results=True), rules)
 
 
-def _define(name: str, shapes: ShapeRule, lower: Callable[..., Any], rules: Rules) -> Primitive:
+def _define_primitive(name: str, shapes: ShapeRule, lower: Callable[..., Any], rules: Rules) -> Primitive:
     """Return a new primitive with the effect, these rules, one against hoisting, and eager calls by kept programs."""
     primitive = Primitive(name)
     primitive.replicates = lambda params: params.get("cotangent") == REPLICATED
 
-    def types(*operands: ShapedArray, **params: Any) -> tuple[list[ShapedArray], set[Any]]:
+    def abstract_eval(*operands: ShapedArray, **params: Any) -> tuple[list[ShapedArray], set[Any]]:
         return list(map(without_weak_type, shapes(*operands, **params))), {ordered}
 
-    primitive.def_effectful_abstract_eval(types)
+    primitive.def_effectful_abstract_eval(abstract_eval)
     mlir.register_lowering(primitive, lower, cacheable=False)  # _is_argument depends on the call's place
     primitive.def_impl(functools.partial(call_eagerly, primitive))
     register_no_hoist_rule(primitive)
-    define(primitive, **rules)
+    define_rules(primitive, **rules)
     return primitive
 
 
@@ -108,10 +112,10 @@ def _lower(row: native.Op, ctx: Any, *operands: Any, on_root: bool | None = None
         # program has both sides, and the rank selects one when it runs.
         sides = [functools.partial(ctx.primitive.bind, on_root=side, **params) for side in (True, False)]
 
-        def choose(*operands: Any) -> Any:
+        def select_side(*operands: Any) -> Any:
             return jax.lax.cond(own_rank(params["comm"]) == params["root"], *sides, *operands)
 
-        return mlir.lower_fun(choose, multiple_results=True)(ctx, *operands)
+        return mlir.lower_fun(select_side, multiple_results=True)(ctx, *operands)
     elif on_root is None:
         on_root = params["comm"].rank == params["root"]
     return _lower_side(row, ctx, *operands, on_root=on_root, **params)
@@ -177,7 +181,7 @@ def call_handler(
         avals_in=[*(ctx.avals_in[i] for i in passed), token_aval()],
         avals_out=[*(ctx.avals_out if gives else []), token_aval()],
     )
-    added = {native.SITE: sites.of_lowering(ctx), **sites.packed_of_lowering(ctx)}
+    added = {native.SITE: sites.site_of_lowering(ctx), **sites.packed_of_lowering(ctx)}
     attributes = {**params, **added}
     scalars, arrays = attributes_of([x for x in row.attributes if x in attributes or x not in row.optional], attributes)
     rule = jax.ffi.ffi_lowering(

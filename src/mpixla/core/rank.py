@@ -60,15 +60,15 @@ def known_rank_at(comm: Comm, shift: Shift) -> int:
     rank = ctypes.c_int64()
     steps = shift.steps
     array = (ctypes.c_int64 * len(steps))(*steps)
-    native.check(native.lib.mpixla_comm_shift(comm.id, array, len(steps), ctypes.byref(rank)))
+    native.check_result(native.lib.mpixla_comm_shift(comm.id, array, len(steps), ctypes.byref(rank)))
     return rank.value
 
 
-def by_root(comm: Comm, root: int | None, there: Any, elsewhere: Any = None) -> Any:
+def select_by_root(comm: Comm, root: int | None, there: Any, elsewhere: Any = None) -> Any:
     """Return ``there`` on the root, else ``elsewhere`` (by default zeros), selected when the program runs."""
-    return _by_rank(own_rank(comm), root, there, elsewhere)
+    return _select_by_rank(own_rank(comm), root, there, elsewhere)
 
 
 @functools.partial(jax.jit, static_argnums=1, inline=True)  # one program, also eagerly
-def _by_rank(rank: Any, root: Any, there: Any, elsewhere: Any) -> Any:
+def _select_by_rank(rank: Any, root: Any, there: Any, elsewhere: Any) -> Any:
     return jnp.where(rank == root, there, jnp.zeros_like(there) if elsewhere is None else elsewhere)

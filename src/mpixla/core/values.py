@@ -21,7 +21,7 @@ def is_operand(param: Any) -> bool:
     return isinstance(param, str) and param == OPERAND
 
 
-def details(params: dict[str, Any]) -> dict[str, Any]:
+def full_params(params: dict[str, Any]) -> dict[str, Any]:
     """Return a primitive's parameters, with those of the call that it starts or waits for (ops/request.py)."""
     call = params.get("call")
     return {**params, **vars(call)} if hasattr(call, "comm") else params
@@ -29,7 +29,7 @@ def details(params: dict[str, Any]) -> dict[str, Any]:
 
 def has_values(params: dict[str, Any]) -> bool:
     """Return True if the last operand holds the numbers known at run time."""
-    return any(map(is_operand, details(params).values()))
+    return any(map(is_operand, full_params(params).values()))
 
 
 def is_traced(x: Any) -> bool:
@@ -48,15 +48,15 @@ def as_scalar(value: Any, what: str, name: str) -> Any:
     return value.astype(jnp.int32)
 
 
-def split(numbers: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+def split_numbers(numbers: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
     """Separate static numbers from traced ones: return the parameters by name, and a list of one operand or none."""
     traced = [jnp.ravel(numbers[name]) for name in sorted(numbers) if isinstance(numbers[name], jax.Array)]
     params = {name: OPERAND if isinstance(x, jax.Array) else x for name, x in numbers.items()}
     return params, [jnp.concatenate(traced)] if traced else []
 
 
-def joined(params: dict[str, Any], values: Sequence[Any]) -> dict[str, Any]:
-    """Return the numbers by name from the results of ``split``, whose traced numbers were scalars."""
+def join_numbers(params: dict[str, Any], values: Sequence[Any]) -> dict[str, Any]:
+    """Return the numbers by name from the results of ``split_numbers``, whose traced numbers were scalars."""
     names = sorted(name for name, x in params.items() if is_operand(x))
     return {**params, **{name: values[0][i] for i, name in enumerate(names)}}
 

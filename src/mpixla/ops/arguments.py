@@ -23,10 +23,10 @@ Tag = int | jax.Array
 
 
 # The defaults of source and tag, which help() shows by these names.
-ANY_SOURCE, ANY_TAG = native.Named(MPI.ANY_SOURCE, "MPI.ANY_SOURCE"), native.Named(MPI.ANY_TAG, "MPI.ANY_TAG")
+ANY_SOURCE, ANY_TAG = native.NamedInt(MPI.ANY_SOURCE, "MPI.ANY_SOURCE"), native.NamedInt(MPI.ANY_TAG, "MPI.ANY_TAG")
 
 
-class Tags(TypedDict, total=False):
+class TagArguments(TypedDict, total=False):
     """The other keyword arguments of sendrecv and isendrecv, for type checkers."""
 
     sendtag: Tag
@@ -60,7 +60,7 @@ _left_to_calls = contextvars.ContextVar("mpixla: calls refuse wrong ranks", defa
 
 
 @contextlib.contextmanager
-def ranks_left_to_calls() -> Iterator[None]:
+def leave_ranks_to_calls() -> Iterator[None]:
     """Turn off, in this context, the check that ranks exist while tracing: the call makes it when it runs.
 
     So a branch that is traced on all ranks, and taken only where its rank exists, can contain such a rank.
@@ -73,7 +73,7 @@ def ranks_left_to_calls() -> Iterator[None]:
 
 
 def as_rank(value: Any, what: str, name: str, comm: Comm) -> int:
-    """Return a static rank; raise ValueError if the communicator lacks it, unless ``ranks_left_to_calls``."""
+    """Return a static rank; raise ValueError if the communicator lacks it, unless ``leave_ranks_to_calls``."""
     rank = as_integer(value, what, name)
     if not 0 <= rank < comm.size and not _left_to_calls.get():
         alone = MPI.COMM_WORLD.Get_size() == 1

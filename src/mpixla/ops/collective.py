@@ -11,8 +11,8 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from ..core.eager import eager
-from ..core.primitive import REPLICATED, VARYING, Cotangent, as_array, compose, counts_once, make
-from ..core.rank import by_root, own_rank
+from ..core.primitive import REPLICATED, VARYING, Cotangent, as_array, compose_primitive, counts_once, make_primitive
+from ..core.rank import own_rank, select_by_root
 from ..core.sequence import sequence_after
 from ..core.tree import Tree, as_leaf, call_per_dtype, call_per_leaf, check_leading_size, unwrap_keys
 from ..jaxprs.spmd import Primitive
@@ -42,11 +42,11 @@ def reduction_weights(x: Any, comm: Comm, op: Reduction) -> Any:
         before, after = (exscan_p.bind(x, comm=comm, op=op, reverse=reverse)[0] for reverse in (False, True))
         return before * after
     (extreme,) = allreduce_p.bind(x, comm=comm, op=op, cotangent=VARYING)
-    holds = _equal(x, extreme).astype(x.dtype)
+    holds = _equals_as_sent(x, extreme).astype(x.dtype)
     return holds / allreduce_p.bind(holds, comm=comm, op=SUM, cotangent=VARYING)[0]
 
 
-def _equal(x: Any, extremes: Any) -> Any:
+def _equals_as_sent(x: Any, extremes: Any) -> Any:
     """Return which entries of ``x``, exactly as it was sent, are equal to the extremes.
 
     For the comparison alone XLA might recompute ``x``.
@@ -72,7 +72,7 @@ def _weighted_prefix(scan: Primitive, x: Any, t: Any, comm: Comm, op: Reduction,
     else:
         result = scan.bind(x, comm=comm, op=op, reverse=reverse)
         (extremes,) = allgather_p.bind(*result, comm=comm, cotangent=VARYING)
-        holds = jnp.where(behind & _equal(x[None], extremes), 1, 0).astype(x.dtype)
+        holds = jnp.where(behind & _equals_as_sent(x[None], extremes), 1, 0).astype(x.dtype)
         holders = allreduce_p.bind(holds, comm=comm, op=SUM, cotangent=VARYING)[0]
         weights = holds / jnp.where(holders == 0, 1, holders)
     # Not a product: the tangent of a rank on which no result depends may be NaN.
@@ -96,7 +96,7 @@ def transpose_to_gather(gather: Primitive, ct: Any, *values: Any, comm: Comm, ro
     """Return the operand's cotangent of ``scatter`` or ``scatterv``, whose operand off the root is a template."""
     (whole,) = gather.bind(ct, *values, comm=comm, root=root, **params)
     # Off the root zeros that depend on the call, so that their derivative contains it.
-    return [whole if comm.rank == root else by_root(comm, root, whole)]
+    return [whole if comm.rank == root else select_by_root(comm, root, whole)]
 
 
 # allgather
@@ -117,7 +117,7 @@ def _allgather_transpose_rule(ct: Any, *, types: Any, comm: Comm, cotangent: str
     return [own_entry(replicated_cotangent(ct, comm, cotangent), comm)]
 
 
-allgather_p: Primitive = make(
+allgather_p: Primitive = make_primitive(
     "allgather", stack_abstract_eval, batch=stack_batch_axes, transpose=_allgather_transpose_rule
 )
 
@@ -164,7 +164,7 @@ def _allreduce_transpose_rule(ct: Any, *, types: Any, comm: Comm, op: Reduction,
     return [replicated_cotangent(ct, comm, cotangent)]
 
 
-allreduce_p: Primitive = make(
+allreduce_p: Primitive = make_primitive(
     "allreduce",
     same_abstract_eval,
     batch=BATCH_FIRST,
@@ -184,7 +184,7 @@ def _pvary_transpose_rule(ct: Any, *, types: Any, comm: Comm) -> list[Any]:
     return allreduce_p.bind(ct, comm=comm, op=SUM, cotangent=REPLICATED)
 
 
-pvary_p: Primitive = compose(
+pvary_p: Primitive = compose_primitive(
     "pvary", same_abstract_eval, _pvary_impl, batch=BATCH_FIRST, transpose=_pvary_transpose_rule
 )
 pvary_p.takes_replicated = True
@@ -278,7 +278,9 @@ def _alltoall_transpose_rule(ct: Any, *, types: Any, comm: Comm) -> list[Any]:
     return alltoall_p.bind(ct, comm=comm)
 
 
-alltoall_p: Primitive = make("alltoall", same_abstract_eval, batch=BATCH_SECOND, transpose=_alltoall_transpose_rule)
+alltoall_p: Primitive = make_primitive(
+    "alltoall", same_abstract_eval, batch=BATCH_SECOND, transpose=_alltoall_transpose_rule
+)
 
 
 @call_per_leaf(keys=True)
@@ -312,7 +314,7 @@ def alltoall(x: Any, *, comm: MPI.Comm | None = None) -> Any:
 
 # barrier
 
-barrier_p: Primitive = make("barrier", empty_abstract_eval)
+barrier_p: Primitive = make_primitive("barrier", empty_abstract_eval)
 
 
 @eager(0)
@@ -345,10 +347,10 @@ def _bcast_transpose_rule(ct: Any, *, types: Any, comm: Comm, root: int, cotange
         (total,) = reduce_p.bind(ct, comm=comm, op=SUM, root=root)
     else:
         total = replicated_cotangent(ct, comm, cotangent)
-    return [by_root(comm, root, total)]
+    return [select_by_root(comm, root, total)]
 
 
-bcast_p: Primitive = make("bcast", same_abstract_eval, batch=BATCH_FIRST, transpose=_bcast_transpose_rule)
+bcast_p: Primitive = make_primitive("bcast", same_abstract_eval, batch=BATCH_FIRST, transpose=_bcast_transpose_rule)
 
 
 @overload
@@ -391,12 +393,12 @@ def bcast(x: Any, root: int, *, comm: MPI.Comm | None = None, cotangent: Cotange
 
 # exscan
 
-_exscan_row_p: Primitive = make("exscan", same_abstract_eval)
+_exscan_row_p: Primitive = make_primitive("exscan", same_abstract_eval)
 
 
 def _exscan_impl(x: Any, *, comm: Comm, op: Reduction, reverse: bool) -> list[Any]:
     """Bind exscan with the neutral element: MPI leaves the first rank's buffer undefined, so the handler fills it."""
-    neutral = np.asarray(op.neutral(x.dtype)).astype(x.dtype)
+    neutral = np.asarray(op.neutral_element(x.dtype)).astype(x.dtype)
     fill = np.frombuffer(neutral.tobytes().ljust(16, b"\0"), np.int64)
     return _exscan_row_p.bind(x, comm=comm, fill=tuple(fill.tolist()), op=op, reverse=reverse)
 
@@ -409,7 +411,7 @@ def _exscan_transpose_rule(ct: Any, *, types: Any, comm: Comm, op: Reduction, re
     return exscan_p.bind(ct, comm=comm, op=op, reverse=not reverse)
 
 
-exscan_p: Primitive = compose(
+exscan_p: Primitive = compose_primitive(
     "exscan",
     same_abstract_eval,
     _exscan_impl,
@@ -459,7 +461,9 @@ def _gather_transpose_rule(ct: Any, *, types: Any, comm: Comm, root: int) -> lis
     return transpose_to_scatter(scatter_p, ct, comm=comm, root=root)
 
 
-gather_p: Primitive = make("gather", stack_abstract_eval, batch=stack_batch_axes, transpose=_gather_transpose_rule)
+gather_p: Primitive = make_primitive(
+    "gather", stack_abstract_eval, batch=stack_batch_axes, transpose=_gather_transpose_rule
+)
 
 
 @call_per_leaf()
@@ -502,15 +506,15 @@ def gather(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Any:
 
 def _reduce_weighted_rule(x: Any, t: Any, *, comm: Comm, op: Reduction, root: int) -> list[Any]:
     (total,) = reduce_p.bind(reduction_weights(x, comm, op) * t, comm=comm, op=SUM, root=root)
-    return [by_root(comm, root, total, t)]
+    return [select_by_root(comm, root, total, t)]
 
 
 def _reduce_transpose_rule(ct: Any, *, types: Any, comm: Comm, op: Reduction, root: int) -> list[Any]:
     (total,) = bcast_p.bind(ct, comm=comm, root=root, cotangent=VARYING)
-    return [by_root(comm, root, total, total + ct)]  # off the root the result was the operand as well
+    return [select_by_root(comm, root, total, total + ct)]  # off the root the result was the operand as well
 
 
-reduce_p: Primitive = make(
+reduce_p: Primitive = make_primitive(
     "reduce", same_abstract_eval, batch=BATCH_FIRST, weighted=_reduce_weighted_rule, transpose=_reduce_transpose_rule
 )
 
@@ -562,7 +566,7 @@ def _reduce_scatter_transpose_rule(ct: Any, *, types: Any, comm: Comm, op: Reduc
     return allgather_p.bind(ct, comm=comm, cotangent=VARYING)
 
 
-reduce_scatter_p: Primitive = make(
+reduce_scatter_p: Primitive = make_primitive(
     "reduce_scatter",
     unstack_abstract_eval,
     batch=unstack_batch_axes,
@@ -616,7 +620,7 @@ def _scan_transpose_rule(ct: Any, *, types: Any, comm: Comm, op: Reduction, reve
     return scan_p.bind(ct, comm=comm, op=op, reverse=not reverse)
 
 
-scan_p: Primitive = make(
+scan_p: Primitive = make_primitive(
     "scan", same_abstract_eval, batch=BATCH_FIRST, weighted=_scan_weighted_rule, transpose=_scan_transpose_rule
 )
 
@@ -662,7 +666,7 @@ def _scatter_transpose_rule(ct: Any, *, types: Any, comm: Comm, root: int) -> li
     return transpose_to_gather(gather_p, ct, comm=comm, root=root)
 
 
-scatter_p: Primitive = make(
+scatter_p: Primitive = make_primitive(
     "scatter", unstack_abstract_eval, batch=unstack_batch_axes, transpose=_scatter_transpose_rule
 )
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax.core import ShapedArray
 
 from ..core.eager import eager
-from ..core.primitive import as_array, compose, make
+from ..core.primitive import as_array, compose_primitive, make_primitive
 from ..core.tree import as_leaf, call_per_leaf, unwrap_keys
 from ..jaxprs.spmd import Primitive, with_shape
 from ..mpi.comm import Comm, comm_of
@@ -104,7 +104,7 @@ def _exchange_transpose_rule(
     return [_exchange_rows(ct, recvcounts, sendcounts, comm, degrees, not back, capacity)]
 
 
-exchange_p: Primitive = make(
+exchange_p: Primitive = make_primitive(
     "exchange", exchanged_abstract_eval, batch=BATCH_SECOND, transpose=_exchange_transpose_rule
 )
 
@@ -126,7 +126,7 @@ def _neighbor_allgather_transpose_rule(ct: Any, *, types: Any, comm: Comm, degre
     return [jnp.sum(parts, axis=0, dtype=ct.dtype)]
 
 
-neighbor_allgather_p: Primitive = compose(
+neighbor_allgather_p: Primitive = compose_primitive(
     "neighbor_allgather",
     _neighbor_allgather_abstract_eval,
     _neighbor_allgather_impl,

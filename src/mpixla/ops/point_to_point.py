@@ -9,16 +9,16 @@ import numpy as np
 from jax.core import ShapedArray
 from jax.typing import ArrayLike
 
-from ..core.primitive import as_array, compose, make
+from ..core.primitive import as_array, compose_primitive, make_primitive
 from ..core.rank import rank_at
 from ..core.tree import Tree, call_per_leaf
-from ..core.values import has_values, joined, split
+from ..core.values import has_values, join_numbers, split_numbers
 from ..core.windows import use_windows
 from ..jaxprs.spmd import Primitive
 from ..mpi import native
 from ..mpi.comm import NO_STATUS, STATUS_BYTES, STATUS_RESULT, Comm, Shift, Status, comm_of, status_of
 from ..mpi.mpi import MPI
-from .arguments import ANY_SOURCE, ANY_TAG, Rank, Tag, Tags, as_integer, as_message
+from .arguments import ANY_SOURCE, ANY_TAG, Rank, Tag, TagArguments, as_integer, as_message
 from .shapes import BATCH_LAST, empty_abstract_eval, same_abstract_eval
 
 # recv
@@ -31,7 +31,7 @@ def _recv_abstract_eval(*operands: ShapedArray, status: Status, **params: Any) -
     return [template, content] if status == STATUS_RESULT else [template]
 
 
-def of_template(ct: Any, source: Any, comm: Comm) -> Any:
+def template_cotangent(ct: Any, source: Any, comm: Comm) -> Any:
     """Return the cotangent of a template: the result's if the source is ``PROC_NULL``, else zeros.
 
     The zeros have the same batch, since they may go on into a call that all ranks make.
@@ -52,13 +52,13 @@ def if_any(recvtag: Any, then: Any, otherwise: Any) -> Any:
 
 def _recv_transpose_impl(ct: Any, *values: Any, comm: Comm, status: Status, **message: Any) -> list[Any]:
     """Send the cotangent to the source, if it is a rank, and return the template's; TypeError for ``ANY_SOURCE``."""
-    known = joined(message, values)
+    known = join_numbers(message, values)
     source, tag = known["source"], known["recvtag"]
     if isinstance(source, jax.Array) or source != native.PROC_NULL:
         refuse_any_source(source, "recv")
-        params, route = split({"dest": source, "sendtag": if_any(tag, 0, tag)})
+        params, route = split_numbers({"dest": source, "sendtag": if_any(tag, 0, tag)})
         send_p.bind(ct, *route, comm=comm, **params)
-    return [of_template(ct, source, comm)]
+    return [template_cotangent(ct, source, comm)]
 
 
 def refuse_any_source(source: Any, name: str) -> None:
@@ -78,8 +78,8 @@ def _recv_transpose_transpose_rule(ct: Any, *, types: Any, values: Sequence[Any]
     return recv_p.bind(ct, *values, **params)
 
 
-recv_p: Primitive = make("recv", _recv_abstract_eval, batch=BATCH_LAST, transpose=_recv_transpose_rule)
-recv_transpose_p: Primitive = compose(
+recv_p: Primitive = make_primitive("recv", _recv_abstract_eval, batch=BATCH_LAST, transpose=_recv_transpose_rule)
+recv_transpose_p: Primitive = compose_primitive(
     "recv_transpose",
     same_abstract_eval,
     _recv_transpose_impl,
@@ -142,7 +142,7 @@ def recv(
         Array([0, 1, 2], dtype=int32)
     """
     x, c = as_array(x, "x", "recv"), comm_of(comm)
-    message, values = split(as_message("recv", c, source=source, recvtag=tag))
+    message, values = split_numbers(as_message("recv", c, source=source, recvtag=tag))
     return recv_p.bind(x, *values, comm=c, status=status_of(status), **message)[0]
 
 
@@ -157,7 +157,7 @@ def _send_transpose_rule(*args: Any, **params: Any) -> list[Any]:
     )
 
 
-send_p: Primitive = make("send", empty_abstract_eval, batch=BATCH_LAST, transpose=_send_transpose_rule)
+send_p: Primitive = make_primitive("send", empty_abstract_eval, batch=BATCH_LAST, transpose=_send_transpose_rule)
 
 
 @call_per_leaf()
@@ -190,14 +190,14 @@ def send(x: Any, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> N
         >>> mpixla.send(jnp.ones(3), dest=MPI.PROC_NULL)
     """
     x, c = as_array(x, "x", "send"), comm_of(comm)
-    message, values = split(as_message("send", c, dest=dest, sendtag=tag))
+    message, values = split_numbers(as_message("send", c, dest=dest, sendtag=tag))
     send_p.bind(x, *values, comm=c, **message)
 
 
 # sendrecv
 
 
-def swapped(message: dict[str, Any]) -> dict[str, Any]:
+def reverse_message(message: dict[str, Any]) -> dict[str, Any]:
     """Return the ranks and tags of the cotangents' messages: each goes back to the message's sender, under its tag.
 
     If ``recvtag`` is ``ANY_TAG``, it is sent under ``sendtag`` and received under ``ANY_TAG``.
@@ -215,24 +215,38 @@ def _sendrecv_transpose_rule(
     ct: Any, *, types: Any, comm: Comm, status: Status, values: Sequence[Any] = (), **message: Any
 ) -> list[Any]:
     """Exchange cotangents the other way; return the operand's, and the template's: zeros unless ``PROC_NULL``."""
-    known = joined(message, values)
+    known = join_numbers(message, values)
     refuse_any_source(known["source"], "sendrecv")
-    params, route = split(swapped(known))
+    params, route = split_numbers(reverse_message(known))
     nothing = jnp.zeros(types[0].shape, types[0].dtype)
     (arrived,) = sendrecv_p.bind(ct, nothing, *route, comm=comm, status=NO_STATUS, **params)
-    return [arrived, of_template(ct, known["source"], comm)]
+    return [arrived, template_cotangent(ct, known["source"], comm)]
 
 
-sendrecv_p: Primitive = make("sendrecv", _recv_abstract_eval, batch=BATCH_LAST, transpose=_sendrecv_transpose_rule)
+sendrecv_p: Primitive = make_primitive(
+    "sendrecv", _recv_abstract_eval, batch=BATCH_LAST, transpose=_sendrecv_transpose_rule
+)
 
 
 @overload
 def sendrecv(
-    sendbuf: Any, recvbuf: ArrayLike, source: Rank, dest: Rank, *, status: MPI.Status | None = ..., **more: Unpack[Tags]
+    sendbuf: Any,
+    recvbuf: ArrayLike,
+    source: Rank,
+    dest: Rank,
+    *,
+    status: MPI.Status | None = ...,
+    **more: Unpack[TagArguments],
 ) -> jax.Array: ...
 @overload
 def sendrecv(
-    sendbuf: Any, recvbuf: Tree, source: Rank, dest: Rank, *, status: MPI.Status | None = ..., **more: Unpack[Tags]
+    sendbuf: Any,
+    recvbuf: Tree,
+    source: Rank,
+    dest: Rank,
+    *,
+    status: MPI.Status | None = ...,
+    **more: Unpack[TagArguments],
 ) -> Tree: ...
 @call_per_leaf(2)
 def sendrecv(
@@ -286,7 +300,9 @@ def sendrecv(
     sendbuf = as_array(sendbuf, "sendbuf", "sendrecv")
     recvbuf = as_array(recvbuf, "recvbuf", "sendrecv")
     c = comm_of(comm)
-    message, values = split(as_message("sendrecv", c, dest=dest, sendtag=sendtag, source=source, recvtag=recvtag))
+    message, values = split_numbers(
+        as_message("sendrecv", c, dest=dest, sendtag=sendtag, source=source, recvtag=recvtag)
+    )
     return sendrecv_p.bind(sendbuf, recvbuf, *values, comm=c, status=status_of(status), **message)[0]
 
 

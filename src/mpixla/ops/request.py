@@ -17,13 +17,13 @@ from jax.typing import ArrayLike
 from ..base.tracebacks import PACKAGE, public
 from ..base.words import kind_of
 from ..checks import sites
-from ..core.primitive import REPLICATED, VARYING, Cotangent, as_array, compose, make
-from ..core.rank import by_root
+from ..core.primitive import REPLICATED, VARYING, Cotangent, as_array, compose_primitive, make_primitive
+from ..core.rank import select_by_root
 from ..core.rules import refuse_one_way, tangents_beside_values, with_batch_at
 from ..core.sequence import sequence_after
 from ..core.tree import (
     Plan,
-    Started,
+    RequestBase,
     Tree,
     as_leaf,
     call_per_dtype,
@@ -34,21 +34,21 @@ from ..core.tree import (
     started_in,
     unwrap_keys,
 )
-from ..core.values import is_operand, joined, split
-from ..jaxprs.spmd import Primitive, is_in_shard_map, vary, varying_axes, with_shape
+from ..core.values import is_operand, join_numbers, split_numbers
+from ..jaxprs.spmd import Primitive, as_varying, is_in_shard_map, varying_axes, with_shape
 from ..mpi import native
 from ..mpi.comm import Comm, Reduction, Shift, comm_of
 from ..mpi.mpi import MPI
 from ..partial_eval.constant_tangents import tie_cotangents
-from .arguments import ANY_SOURCE, ANY_TAG, Rank, Tag, Tags, as_convention, as_message, as_rank, as_reduction
+from .arguments import ANY_SOURCE, ANY_TAG, Rank, Tag, TagArguments, as_convention, as_message, as_rank, as_reduction
 from .collective import SUM, own_entry, reduction_weights
-from .point_to_point import if_any, of_template, refuse_any_source, swapped
+from .point_to_point import if_any, refuse_any_source, reverse_message, template_cotangent
 from .shapes import BATCH_FIRST, BATCH_LAST, BATCH_SECOND
 
 Work = TypeVar("Work")
 
 
-class _Type(NamedTuple):
+class _ArrayType(NamedTuple):
     """The shape and data type of an array, without a batch."""
 
     shape: tuple[int, ...]
@@ -56,13 +56,13 @@ class _Type(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Call:
+class _StartedCall:
     """A started call: its kind in the table below, its arguments, and its operand and result types without a batch."""
 
     name: str
     comm: Comm
-    takes: _Type  # the operand to send, or for irecv the template
-    gives: _Type
+    takes: _ArrayType  # the operand to send, or for irecv the template
+    gives: _ArrayType
     op: Reduction | None = None
     root: int | None = None
     cotangent: str = VARYING  # REPLICATED: the cotangents of all ranks are equal, and count once
@@ -82,7 +82,7 @@ class _Call:
         return ", ".join([" ".join(parts), *more, f"on {self.comm}"])
 
     @property
-    def kind(self) -> "_Kind":
+    def kind(self) -> "_CallKind":
         return _KINDS[self.name]
 
     def wait(self, request_id: Any, kept: Any, values: Any) -> Any:
@@ -101,33 +101,33 @@ _ID = 2
 # the template is the beginning of each part.
 
 
-def _places(axis: int, batch: int) -> range:
+def _batch_axes(axis: int, batch: int) -> range:
     return range(axis, axis + batch) if axis >= 0 else range(-1, -batch - 1, -1)
 
 
 def _to_row(x: Any, axis: int, batch: int) -> Any:
-    return jnp.moveaxis(x, range(batch), _places(axis, batch))
+    return jnp.moveaxis(x, range(batch), _batch_axes(axis, batch))
 
 
 def _start_abstract_eval(*operands: ShapedArray, batch: tuple[int, ...], **params: Any) -> list[ShapedArray]:
     return [with_shape(operands[0], (*batch, _ID), dtype=np.dtype(np.float32))]
 
 
-def _row_shapes(*operands: ShapedArray, gives: _Type | None = None, **params: Any) -> list[ShapedArray]:
+def _row_shapes(*operands: ShapedArray, gives: _ArrayType | None = None, **params: Any) -> list[ShapedArray]:
     """Return a row's result types: an id if it starts a request, an array if it waits for one, [] for wait_send."""
     if "batch" in params:
         return _start_abstract_eval(*operands, **params)
     return [] if gives is None else [with_shape(operands[0], gives.shape, dtype=gives.dtype)]
 
 
-_rows: dict[str, Primitive] = {name: make(name, _row_shapes) for name in native.request_ops}
+_rows: dict[str, Primitive] = {name: make_primitive(name, _row_shapes) for name in native.request_ops}
 
 
 # How a call is started and waited for: from its operands to the id; from the id and the request's kept array to the
 # result. All have the batch in front.
 
 
-def _start_row(call: _Call, batch: tuple[int, ...], *operands: Any) -> list[Any]:
+def _start_row(call: _StartedCall, batch: tuple[int, ...], *operands: Any) -> list[Any]:
     """Start the call's request by its row's primitive, with the batch where MPI takes it; return the request's id."""
     kind = call.kind
     data = [_to_row(x, kind.batch[0], len(batch)) for x in operands[: kind.takes]]
@@ -135,29 +135,29 @@ def _start_row(call: _Call, batch: tuple[int, ...], *operands: Any) -> list[Any]
     return _rows[kind.row].bind(*data, *operands[kind.takes :], batch=batch, **attributes)
 
 
-def _wait_sent(call: _Call, request_id: Any, kept: Any, *_: Any) -> list[Any]:
+def _wait_sent(call: _StartedCall, request_id: Any, kept: Any, *_: Any) -> list[Any]:
     _rows["wait_send"].bind(request_id, comm=call.comm, gives=None)
     return [kept]
 
 
-def _wait_row(call: _Call, request_id: Any, kept: Any = None, *_: Any) -> list[Any]:
+def _wait_row(call: _StartedCall, request_id: Any, kept: Any = None, *_: Any) -> list[Any]:
     """Bind the wait for a request, and return its result with the batch axes in front."""
     batch, axis, shape = request_id.shape[:-1], call.kind.batch[1], call.gives.shape
     at = len(shape) if axis < 0 else axis
-    gives = _Type((*shape[:at], *(batch[::-1] if axis < 0 else batch), *shape[at:]), call.gives.dtype)
+    gives = _ArrayType((*shape[:at], *(batch[::-1] if axis < 0 else batch), *shape[at:]), call.gives.dtype)
     if call.kind.keeps:
         (y,) = _rows["wait_recv"].bind(request_id, _to_row(kept, axis, len(batch)), comm=call.comm, gives=gives)
     else:
         (y,) = _rows["wait"].bind(request_id, comm=call.comm, gives=gives)
-    return [jnp.moveaxis(y, _places(axis, len(batch)), range(len(batch)))]
+    return [jnp.moveaxis(y, _batch_axes(axis, len(batch)), range(len(batch)))]
 
 
-def _wait_on_root(call: _Call, request_id: Any, *_: Any) -> list[Any]:
+def _wait_on_root(call: _StartedCall, request_id: Any, *_: Any) -> list[Any]:
     (y,) = _wait_row(call, request_id)
-    return [by_root(call.comm, call.root, y)]
+    return [select_by_root(call.comm, call.root, y)]
 
 
-def _wait_itself(call: _Call, request_id: Any, *_: Any) -> list[Any]:
+def _wait_itself(call: _StartedCall, request_id: Any, *_: Any) -> list[Any]:
     return _wait_row(replace(call, comm=comm_of(MPI.COMM_SELF)), request_id)
 
 
@@ -166,11 +166,11 @@ def _wait_itself(call: _Call, request_id: Any, *_: Any) -> list[Any]:
 _Back = Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]
 
 
-def _by(name: str) -> _Back:
+def _reverse_by(name: str) -> _Back:
     return lambda message: (name, {})
 
 
-def _by_convention(name: str, each: str) -> _Back:
+def _reverse_by_convention(name: str, each: str) -> _Back:
     """Make reverse mode use kind ``name`` if the ranks' cotangents count once, or kind ``each`` if each counts."""
     return lambda message: (each if message["cotangent"] == VARYING else name, {})
 
@@ -181,23 +181,23 @@ def _as_convention(cotangent: Any, name: str, comm: Comm) -> str:
     return VARYING if is_in_shard_map() else given
 
 
-def _from_receiver(message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def _reverse_isend(message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     return "irecv", {"source": message["dest"], "recvtag": message["sendtag"]}
 
 
-def _to_sender(message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def _reverse_irecv(message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     source, tag = message["source"], message["recvtag"]
     refuse_any_source(source, "irecv")
     return "isend", {"dest": source, "sendtag": if_any(tag, 0, tag)}
 
 
-def _both_ways(message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def _reverse_isendrecv(message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     refuse_any_source(message["source"], "isendrecv")
-    return "isendrecv", swapped(message)
+    return "isendrecv", reverse_message(message)
 
 
 @dataclass(frozen=True)
-class _Kind:
+class _CallKind:
     """The properties that all calls of one kind share."""
 
     row: str  # of native/tables/ops.def, which starts it
@@ -209,57 +209,61 @@ class _Kind:
     keeps: bool = False  # whether a request keeps an array: the sent one, or the template
 
 
-def _make_self_message_kind(part: Callable[[_Call, int, Any], Any], back: str) -> _Kind:
+def _make_self_message_kind(part: Callable[[_StartedCall, int, Any], Any], back: str) -> _CallKind:
     """Return a kind whose start sends this rank its part of a cotangent equal on all ranks, which its wait receives.
 
     It needs no other rank, but the cotangent must get from start to wait all the same.
     """
 
-    def start(call: _Call, batch: tuple[int, ...], x: Any) -> list[Any]:
+    def start_self_message(call: _StartedCall, batch: tuple[int, ...], x: Any) -> list[Any]:
         own = part(call, len(batch), x)
-        message = _Call("isendrecv", comm_of(MPI.COMM_SELF), call.gives, call.gives, dest=0, source=0)
+        message = _StartedCall("isendrecv", comm_of(MPI.COMM_SELF), call.gives, call.gives, dest=0, source=0)
         return _start_row(message, batch, own, own)
 
-    return _Kind("isendrecv", BATCH_LAST, _by(back), start, _wait_itself)
+    return _CallKind("isendrecv", BATCH_LAST, _reverse_by(back), start_self_message, _wait_itself)
 
 
 # THE TABLE of kinds: calls that users can start, and calls of reverse mode.
 _KINDS = {
-    "isend": _Kind("isend", BATCH_LAST, _from_receiver, wait=_wait_sent, keeps=True),
-    "irecv": _Kind("irecv", BATCH_LAST, _to_sender, keeps=True),
-    "isendrecv": _Kind("isendrecv", BATCH_LAST, _both_ways, takes=2, keeps=True),
-    "iallgather": _Kind("iallgather", (0, 1), _by_convention("iallgather_transpose", "ireduce_scatter")),
-    "iallreduce": _Kind("iallreduce", BATCH_FIRST, _by_convention("iallreduce_transpose", "iallreduce")),
-    "ialltoall": _Kind("ialltoall", BATCH_SECOND, _by("ialltoall")),
-    "ibcast": _Kind("ibcast", BATCH_FIRST, _by_convention("ibcast_transpose", "isum_on_root")),
-    "ireduce_scatter": _Kind("ireduce_scatter", (1, 0), _by("iallgather")),
-    "isum_on_root": _Kind("iallreduce", BATCH_FIRST, _by("ibcast"), wait=_wait_on_root),
+    "isend": _CallKind("isend", BATCH_LAST, _reverse_isend, wait=_wait_sent, keeps=True),
+    "irecv": _CallKind("irecv", BATCH_LAST, _reverse_irecv, keeps=True),
+    "isendrecv": _CallKind("isendrecv", BATCH_LAST, _reverse_isendrecv, takes=2, keeps=True),
+    "iallgather": _CallKind("iallgather", (0, 1), _reverse_by_convention("iallgather_transpose", "ireduce_scatter")),
+    "iallreduce": _CallKind("iallreduce", BATCH_FIRST, _reverse_by_convention("iallreduce_transpose", "iallreduce")),
+    "ialltoall": _CallKind("ialltoall", BATCH_SECOND, _reverse_by("ialltoall")),
+    "ibcast": _CallKind("ibcast", BATCH_FIRST, _reverse_by_convention("ibcast_transpose", "isum_on_root")),
+    "ireduce_scatter": _CallKind("ireduce_scatter", (1, 0), _reverse_by("iallgather")),
+    "isum_on_root": _CallKind("iallreduce", BATCH_FIRST, _reverse_by("ibcast"), wait=_wait_on_root),
     "iallgather_transpose": _make_self_message_kind(
         lambda call, batch, x: own_entry(x, call.comm, batch), "iallgather"
     ),
     "iallreduce_transpose": _make_self_message_kind(lambda call, batch, x: x, "iallreduce"),
-    "ibcast_transpose": _make_self_message_kind(lambda call, batch, x: by_root(call.comm, call.root, x), "ibcast"),
+    "ibcast_transpose": _make_self_message_kind(
+        lambda call, batch, x: select_by_root(call.comm, call.root, x), "ibcast"
+    ),
 }
 
 
 # Derivatives. The tangent and the cotangent of an id are ids of further requests.
 
 
-def _reverse_call(call: _Call, values: Sequence[Any]) -> tuple[_Call, list[Any]]:
+def _reverse_call(call: _StartedCall, values: Sequence[Any]) -> tuple[_StartedCall, list[Any]]:
     """Return the call that communicates the cotangents, and its ranks and tags known at run time."""
-    name, message = call.kind.back(joined(vars(call), values))
-    params, route = split(message)
+    name, message = call.kind.back(join_numbers(vars(call), values))
+    params, route = split_numbers(message)
     # The tangent of any reduction is a sum.
     op = SUM if "op" in native.request_ops[_KINDS[name].row].parameters else None
-    back = _Call(name, call.comm, call.gives, call.takes, op=op, root=call.root, cotangent=call.cotangent, **params)
+    back = _StartedCall(
+        name, call.comm, call.gives, call.takes, op=op, root=call.root, cotangent=call.cotangent, **params
+    )
     return back, route
 
 
-def _zeros(kind: _Type, batch: tuple[int, ...]) -> Any:
+def _zeros_of(kind: _ArrayType, batch: tuple[int, ...]) -> Any:
     return jnp.zeros((*batch, *kind.shape), kind.dtype)
 
 
-def _start_jvp_rule(primals: Any, tangents: Any, *, call: _Call, batch: tuple[int, ...]) -> list[Any]:
+def _start_jvp_rule(primals: Any, tangents: Any, *, call: _StartedCall, batch: tuple[int, ...]) -> list[Any]:
     """Start the tangents' request; with PROD, MAX or MIN a SUM of tangents weighted by the derivative."""
     if call.kind.takes == 2:
         refuse_one_way(call.name, call.takes.dtype, call.gives.dtype)
@@ -270,16 +274,16 @@ def _start_jvp_rule(primals: Any, tangents: Any, *, call: _Call, batch: tuple[in
 
 
 def _start_transpose_rule(
-    request_id: Any, *, types: Any, call: _Call, batch: tuple[int, ...], values: Sequence[Any] = ()
+    request_id: Any, *, types: Any, call: _StartedCall, batch: tuple[int, ...], values: Sequence[Any] = ()
 ) -> list[Any]:
     """Wait for the request that communicates the cotangents, and return the operands' cotangents."""
     back, route = _reverse_call(call, values)
-    keeps = [_zeros(back.gives, batch)] if back.kind.keeps else []
+    keeps = [_zeros_of(back.gives, batch)] if back.kind.keeps else []
     (x_bar,) = wait_p.bind(request_id, *keeps, *route, call=back)
-    return [x_bar, *(_zeros(call.gives, batch) for _ in range(call.kind.takes - 1))]
+    return [x_bar, *(_zeros_of(call.gives, batch) for _ in range(call.kind.takes - 1))]
 
 
-def _wait_transpose_rule(cotangents: Any, request_id: Any, *operands: Any, call: _Call) -> list[Any]:
+def _wait_transpose_rule(cotangents: Any, request_id: Any, *operands: Any, call: _StartedCall) -> list[Any]:
     """Start the request that communicates the cotangents, and return its id as the cotangent of the request's id."""
     (ct,) = map(ad.instantiate_zeros, cotangents)
     kept, values = operands[: call.kind.keeps], operands[call.kind.keeps :]
@@ -287,14 +291,14 @@ def _wait_transpose_rule(cotangents: Any, request_id: Any, *operands: Any, call:
     if ad.is_undefined_primal(request_id):
         batch = request_id.aval.shape[:-1]
         back, route = _reverse_call(call, values)
-        template = [_zeros(back.gives, batch) for _ in range(back.kind.takes - 1)]
-        with sites.part(sites.REVERSE):
+        template = [_zeros_of(back.gives, batch) for _ in range(back.kind.takes - 1)]
+        with sites.annotate_calls(sites.REVERSE):
             results = list(start_p.bind(ct, *template, *route, call=back, batch=batch))
     if kept:
-        source = joined(vars(call), values)["source"]
-        results.append(ct if source is None else of_template(ct, source, call.comm))
+        source = join_numbers(vars(call), values)["source"]
+        results.append(ct if source is None else template_cotangent(ct, source, call.comm))
     return [
-        vary(ct, varying_axes(x.aval)) if ad.is_undefined_primal(x) else None
+        as_varying(ct, varying_axes(x.aval)) if ad.is_undefined_primal(x) else None
         for ct, x in zip([*results, *values], (request_id, *operands), strict=True)
     ]
 
@@ -302,7 +306,7 @@ def _wait_transpose_rule(cotangents: Any, request_id: Any, *operands: Any, call:
 # Batching: one MPI request for the whole batch.
 
 
-def _start_batcher(operands: Any, dims: Any, *, call: _Call, batch: tuple[int, ...]) -> tuple[Any, Any]:
+def _start_batcher(operands: Any, dims: Any, *, call: _StartedCall, batch: tuple[int, ...]) -> tuple[Any, Any]:
     """Start one request for the whole batch; raise TypeError if ranks or tags differ within it."""
     n = call.kind.takes
     if any(dim is not None for dim in dims[n:]):
@@ -314,7 +318,7 @@ def _start_batcher(operands: Any, dims: Any, *, call: _Call, batch: tuple[int, .
     return start_p.bind(*data, *operands[n:], call=call, batch=(data[0].shape[0], *batch)), [0]
 
 
-def _wait_batcher(operands: Any, dims: Any, *, call: _Call) -> tuple[Any, Any]:
+def _wait_batcher(operands: Any, dims: Any, *, call: _StartedCall) -> tuple[Any, Any]:
     """Wait for the batch's request; raise TypeError if it was started outside of the vmap."""
     own = 1 + call.kind.keeps
     if all(d is None for d in dims[:own]):
@@ -349,14 +353,14 @@ def _wait_jvp_rule(primals: Any, tangents: Any, **params: Any) -> Any:
 # The two primitives: start, from arrays to an id, and wait, from an id to an array. Both have the batch in front. Where
 # ranks or tags are known only at run time, both take them behind these: wait for the derivative's sake.
 
-start_p: Primitive = compose(
+start_p: Primitive = compose_primitive(
     "start",
     _start_abstract_eval,
     _start_impl,
     jvp=_start_jvp_rule,
     transpose=_start_transpose_rule,
 )
-wait_p: Primitive = compose(
+wait_p: Primitive = compose_primitive(
     "wait",
     _wait_abstract_eval,
     _wait_impl,
@@ -371,7 +375,7 @@ batching.primitive_batchers[wait_p] = _wait_batcher
 
 
 @jax.tree_util.register_pytree_node_class
-class Request(Started, Generic[Tree]):
+class Request(RequestBase, Generic[Tree]):
     """A started communication, which operations such as ``isend`` and ``iallreduce`` return and ``wait`` takes.
 
     A request is a pytree, so it can be returned from a jitted function, carried through ``jax.lax.scan``, or be part of
@@ -413,7 +417,7 @@ class Request(Started, Generic[Tree]):
 
     def __repr__(self) -> str:
         """Return a text with the started calls, for messages."""
-        return f"Request({self._started if isinstance(self._started, _Call) else started_in(self._parts)})"
+        return f"Request({self._started if isinstance(self._started, _StartedCall) else started_in(self._parts)})"
 
 
 # Functions, since methods would be public.
@@ -425,7 +429,7 @@ def _with_numbers(request: Request[Any], *numbers: int) -> Request[Any]:
     So it has the structure of a traced one, and can be what a loop begins with.
     """
     parts, started = request.tree_flatten()
-    if not isinstance(started, _Call):
+    if not isinstance(started, _StartedCall):
         return request.tree_unflatten(started, [_with_numbers(part, *numbers) for part in parts])
     names = sorted(name for name, x in vars(started).items() if is_operand(x))
     given: dict[str, Any] = dict(zip(names, numbers, strict=True))
@@ -436,7 +440,7 @@ def _with_numbers(request: Request[Any], *numbers: int) -> Request[Any]:
 def _ids_in(request: Request[Any]) -> list[Any]:
     """Return the ids of the communications in a request."""
     parts, started = request.tree_flatten()
-    if isinstance(started, _Call):
+    if isinstance(started, _StartedCall):
         return [parts[0]]
     return [request_id for part in started_in(parts) for request_id in _ids_in(part)]
 
@@ -469,10 +473,10 @@ def _start_call(
 
     The call's further fields, ``more``, may be known only at run time.
     """
-    params, values = split(more)
+    params, values = split_numbers(more)
     first, last = operands[0], operands[-1]
-    gives = _Type(last.shape if shape is None else shape, last.dtype)
-    call = _Call(name, comm, _Type(first.shape, first.dtype), gives, **params)
+    gives = _ArrayType(last.shape if shape is None else shape, last.dtype)
+    call = _StartedCall(name, comm, _ArrayType(first.shape, first.dtype), gives, **params)
     (request_id,) = start_p.bind(*operands, *values, call=call, batch=())
     return Request.tree_unflatten(call, (request_id, last if call.kind.keeps else None, values[0] if values else None))
 
@@ -733,10 +737,10 @@ def irecv(x: Any, source: Rank = ANY_SOURCE, *, tag: Tag = ANY_TAG, comm: MPI.Co
 
 @overload
 def isendrecv(
-    sendbuf: Any, recvbuf: ArrayLike, source: Rank, dest: Rank, **more: Unpack[Tags]
+    sendbuf: Any, recvbuf: ArrayLike, source: Rank, dest: Rank, **more: Unpack[TagArguments]
 ) -> Request[jax.Array]: ...
 @overload
-def isendrecv(sendbuf: Any, recvbuf: Tree, source: Rank, dest: Rank, **more: Unpack[Tags]) -> Request[Tree]: ...
+def isendrecv(sendbuf: Any, recvbuf: Tree, source: Rank, dest: Rank, **more: Unpack[TagArguments]) -> Request[Tree]: ...
 @call_per_leaf(2, collect=Request.tree_unflatten, finish=_with_numbers)
 def isendrecv(
     sendbuf: Any,

@@ -15,11 +15,11 @@ import numpy as np
 from jax.core import ShapedArray
 
 from ..core.eager import eager
-from ..core.primitive import REPLICATED, Cotangent, make
+from ..core.primitive import REPLICATED, Cotangent, make_primitive
 from ..core.rank import own_rank
 from ..core.rules import Transpose
-from ..core.tree import as_leaf, as_leaves, call_per_leaf, flatten, unwrap_keys
-from ..core.values import split
+from ..core.tree import as_leaf, as_leaves, call_per_leaf, flatten_tree, unwrap_keys
+from ..core.values import split_numbers
 from ..jaxprs.spmd import Primitive, with_shape
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
@@ -37,7 +37,7 @@ from .shapes import BATCH_SECOND
 
 def bind(primitive: Primitive, x: Any, counts: dict[str, Any], **params: Any) -> Any:
     """Bind a primitive with counts, each a static tuple or an array known at run time, and return its one result."""
-    known, values = split(counts)
+    known, values = split_numbers(counts)
     return primitive.bind(x, *values, **known, **params)[0]
 
 
@@ -70,7 +70,7 @@ def with_template_and_counts(rows: Any, counts: Any, capacity: int | None, templ
 
     if template is None:
         return rows, counts
-    (parts, structure), (templates, other) = flatten(rows), flatten(template)
+    (parts, structure), (templates, other) = flatten_tree(rows), flatten_tree(template)
     if other != structure:
         raise ValueError(f"template of {name} must have the structure of x, {structure}, but has {other}.")
     templates = as_leaves(template, templates, "template", name)
@@ -80,7 +80,7 @@ def with_template_and_counts(rows: Any, counts: Any, capacity: int | None, templ
 # Helpers that the operations share.
 
 
-def resized(x: ShapedArray, counts: Any, capacity: int | None) -> list[ShapedArray]:
+def resize_type(x: ShapedArray, counts: Any, capacity: int | None) -> list[ShapedArray]:
     """Return the type with ``sum(counts)`` rows, or with ``capacity`` rows if there is one."""
     return [with_shape(x, (sum(counts) if capacity is None else capacity, *x.shape[1:]))]
 
@@ -113,7 +113,7 @@ def with_capacity(transpose: Transpose) -> Transpose:
     return transpose_with_capacity
 
 
-def _each(comm: Comm) -> str:
+def _name_ranks(comm: Comm) -> str:
     return f"each of the {comm.size} ranks of communicator '{comm.name}'"
 
 
@@ -122,7 +122,7 @@ def _counts_of_all(counts: Any, name: str, comm: Comm, capacity: int | None) -> 
     if capacity is not None and not isinstance(counts, Sequence) and np.ndim(counts) == 0:
         convention = as_convention(REPLICATED, name, comm)
         return allgather_p.bind(as_integers(counts, "counts", name), comm=comm, cotangent=convention)[0]
-    return as_counts(counts, "counts", name, comm.size, _each(comm), capacity)
+    return as_counts(counts, "counts", name, comm.size, _name_ranks(comm), capacity)
 
 
 def _expected_rows(counts: Any, comm: Comm, capacity: int | None) -> tuple[int, str] | None:
@@ -136,7 +136,7 @@ def _expected_rows(counts: Any, comm: Comm, capacity: int | None) -> tuple[int, 
 def _allgatherv_abstract_eval(
     x: ShapedArray, *values: ShapedArray, counts: Any, capacity: int | None, **params: Any
 ) -> list[ShapedArray]:
-    return resized(x, counts, capacity)
+    return resize_type(x, counts, capacity)
 
 
 @with_capacity
@@ -146,7 +146,7 @@ def _allgatherv_transpose_rule(
     return [_take_own_rows(replicated_cotangent(ct, comm, cotangent), values, comm, counts, capacity)]
 
 
-allgatherv_p: Primitive = make(
+allgatherv_p: Primitive = make_primitive(
     "allgatherv", _allgatherv_abstract_eval, batch=BATCH_SECOND, transpose=_allgatherv_transpose_rule
 )
 
@@ -221,7 +221,7 @@ def exchanged_abstract_eval(
     x: ShapedArray, *values: ShapedArray, recvcounts: Any, capacity: int | None, **params: Any
 ) -> list[ShapedArray]:
     """Return the type with ``sum(recvcounts)`` rows, or with ``capacity`` rows if there is one."""
-    return resized(x, recvcounts, capacity)
+    return resize_type(x, recvcounts, capacity)
 
 
 @with_capacity
@@ -233,7 +233,7 @@ def _alltoallv_transpose_rule(
     return alltoallv_p.bind(ct, *back, recvcounts=sendcounts, sendcounts=recvcounts, **params)
 
 
-alltoallv_p: Primitive = make(
+alltoallv_p: Primitive = make_primitive(
     "alltoallv", exchanged_abstract_eval, batch=BATCH_SECOND, transpose=_alltoallv_transpose_rule
 )
 
@@ -289,11 +289,11 @@ def alltoallv(
     """
     name, c = "alltoallv", comm_of(comm)
     capacity = as_capacity(capacity, template, name)
-    sent = as_counts(sendcounts, "sendcounts", name, c.size, _each(c), capacity)
+    sent = as_counts(sendcounts, "sendcounts", name, c.size, _name_ranks(c), capacity)
     if capacity is not None and recvcounts is None:
         (received,) = alltoall_p.bind(sent, comm=c)
     else:
-        received = as_counts(recvcounts, "recvcounts", name, c.size, _each(c), capacity)
+        received = as_counts(recvcounts, "recvcounts", name, c.size, _name_ranks(c), capacity)
     fits = (sum(sent), "the sum of sendcounts") if capacity is None else None
     both = {"recvcounts": received, "sendcounts": sent}
     rows = communicate_rows(x, name, fits, lambda x: bind(alltoallv_p, x, both, comm=c, capacity=capacity))
@@ -306,7 +306,7 @@ def alltoallv(
 def _gatherv_abstract_eval(
     x: ShapedArray, *values: ShapedArray, comm: Comm, root: int, counts: Any, capacity: int | None
 ) -> list[ShapedArray]:
-    return resized(x, counts, capacity) if comm.rank == root else [x]
+    return resize_type(x, counts, capacity) if comm.rank == root else [x]
 
 
 @with_capacity
@@ -314,13 +314,15 @@ def _gatherv_transpose_rule(ct: Any, *, types: Any, values: Sequence[Any] = (), 
     return transpose_to_scatter(scatterv_p, ct, *values, **params)
 
 
-gatherv_p: Primitive = make("gatherv", _gatherv_abstract_eval, batch=BATCH_SECOND, transpose=_gatherv_transpose_rule)
+gatherv_p: Primitive = make_primitive(
+    "gatherv", _gatherv_abstract_eval, batch=BATCH_SECOND, transpose=_gatherv_transpose_rule
+)
 
 
 def _scatterv_abstract_eval(
     x: ShapedArray, *values: ShapedArray, comm: Comm, root: int, counts: Any, capacity: int | None
 ) -> list[ShapedArray]:
-    return resized(x, counts[comm.rank : comm.rank + 1], capacity)
+    return resize_type(x, counts[comm.rank : comm.rank + 1], capacity)
 
 
 @with_capacity
@@ -328,7 +330,7 @@ def _scatterv_transpose_rule(ct: Any, *, types: Any, values: Sequence[Any] = (),
     return transpose_to_gather(gatherv_p, ct, *values, **params)
 
 
-scatterv_p: Primitive = make(
+scatterv_p: Primitive = make_primitive(
     "scatterv", _scatterv_abstract_eval, batch=BATCH_SECOND, transpose=_scatterv_transpose_rule
 )
 
@@ -450,7 +452,7 @@ def scatterv(
     name, c = "scatterv", comm_of(comm)
     refuse_where_sharded(name, c, "alltoallv, in whose result the root's rows are those")
     capacity, root = as_capacity(capacity, template, name), as_rank(root, "root", name, c)
-    of_all = as_counts(counts, "counts", name, c.size, _each(c), capacity)
+    of_all = as_counts(counts, "counts", name, c.size, _name_ranks(c), capacity)
     if capacity is not None:
         (of_all,) = bcast_p.bind(of_all, comm=c, root=root, cotangent=as_convention(REPLICATED, name, c))
     fits: tuple[int, str] | None = None
