@@ -132,7 +132,7 @@ def rows(effort: Effort) -> list[Row]:
 
 
 def rows_of_clients(effort: Effort) -> list[Row]:
-    """Yield the rows of programs for mpi4jax that run unmodified: a run of their own."""
+    """Return the rows of programs for mpi4jax that run unmodified: a run of their own."""
     section, over = CLIENTS, "on mpi4jax"
     found = []
     for (ny, nx), (chunk, count) in effort.models.items():
