@@ -49,7 +49,7 @@ np.testing.assert_array_equal(jax.grad(lambda y: mpixla.allreduce(y, op=MPI.SUM)
 
 ROCM = """
 assert mpixla.has_rocm_support() and not mpixla.has_cuda_support()
-assert describe_gpus() == "2, platform ROCm", describe()
+assert describe_gpus() == "2, platform ROCm", describe_gpus()
 assert fake_gpu.count("hipStreamGetDevice") > 0 and fake_gpu.count("cuStreamGetCtx") == 0
 # They ran on the second GPU, which is current only during calls.
 assert fake_gpu.count("hipSetDevice") == 2 * fake_gpu.count("hipStreamGetDevice")
@@ -66,7 +66,7 @@ print(transport_of(None))
 
 SYCL = """
 assert mpixla.has_sycl_support() and not mpixla.has_cuda_support() and not mpixla.has_rocm_support()
-assert describe_gpus() == "2, platform SYCL", describe()
+assert describe_gpus() == "2, platform SYCL", describe_gpus()
 assert fake_gpu.count("DPCTLQueue_GetDevice") > 0 and fake_gpu.count("cuStreamGetCtx") == 0
 assert fake_gpu.count("DPCTLEvent_Delete") > 0 and fake_gpu.live()[2] <= fake_gpu.live()[1] + fake_gpu.live()[0]
 for function, nth in ("DPCTLQueue_GetDevice", 1), ("DPCTLQueue_Memcpy", 1), ("DPCTLQueue_Memcpy", 2):
