@@ -111,7 +111,7 @@ def _is_possible() -> bool:
 def _hip_file() -> str | None:
     """Return the HIP library that JAX's plugin will load, or None: a process must not load two of them."""
     folders = [Path(folder) for folder in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if folder]
-    folders += [*_libraries_of("_rocm_sdk_core"), Path("/opt/rocm/lib")]
+    folders += [*_libraries_of("rocm"), *_libraries_of("_rocm_sdk_core"), Path("/opt/rocm/lib")]
     return _first_of(folders, "libamdhip64.so.7", "libamdhip64.so.6")
 
 

@@ -157,15 +157,19 @@ def test_each_rank_of_a_host_gets_a_gpu_of_intels(job):
 
 def test_where_libraries_are(tmp_path, job):
     """HIP is where JAX's plugin, which may not be loaded yet, finds it: beside itself. NCCL is in a package."""
-    files = [tmp_path / "_rocm_sdk_core/lib/libamdhip64.so.7", tmp_path / "own/libamdhip64.so.7"]
-    files.append(tmp_path / "nvidia/nccl/lib/libnccl.so.2")
+    names = ("_rocm_sdk_core/lib/libamdhip64.so.7", "rocm/lib/libamdhip64.so.7", "own/libamdhip64.so.7")
+    files = [tmp_path / name for name in (*names, "nvidia/nccl/lib/libnccl.so.2")]
     for file in files:
         file.parent.mkdir(parents=True)
         file.touch()
+    (tmp_path / "rocm").rename(tmp_path / "later")
     code = """
-        import os, sys
+        import importlib, os, sys
         sys.path.insert(0, sys.argv[1])
         from mpixla.mpi.gpu import _hip_file, _nccl_file
+        print(_hip_file())
+        os.rename(os.path.join(sys.argv[1], "later"), os.path.join(sys.argv[1], "rocm"))
+        importlib.invalidate_caches()
         print(_hip_file())
         os.environ["LD_LIBRARY_PATH"] = os.path.join(sys.argv[1], "own")
         print(_hip_file())
@@ -176,11 +180,12 @@ def test_where_libraries_are(tmp_path, job):
 
 def test_dpctl_is_used_with_jaxs_plugin_only(tmp_path, job):
     code = """
-        import os, sys
+        import importlib, os, sys
         sys.path.insert(0, sys.argv[1])
         from mpixla.mpi.gpu import _sycl_file
         print(_sycl_file())
         os.mkdir(os.path.join(sys.argv[1], "jax_oneapi_plugin"))
+        importlib.invalidate_caches()
         print(_sycl_file())
         """
     file = tmp_path / "dpctl/libDPCTLSyclInterface.so"
