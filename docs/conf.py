@@ -43,7 +43,7 @@ napoleon_use_rtype = False
 
 # A reference that leads nowhere is an error (`sphinx-build -n -W`), but for those to what others document, which are
 # links online, and to the type variable of a pytree.
-NOT_OURS = r"(jax|jaxlib|MPI|mpi4py|numpy|typing|collections)\..*"
+NOT_OURS = r"(jax|jaxlib|MPI|mpi4py|numpy|typing|collections|contextlib)\..*"
 nitpick_ignore_regex = [("py:.*", NOT_OURS), ("py:.*", r"mpixla\.core\.tree\.Tree")]
 if tags.has("online"):  # noqa: F821
     extensions.append("sphinx.ext.intersphinx")
