@@ -779,7 +779,8 @@ PROGRAMS = {
         thread.join()
     """,
     "operations outside of shard_map": """
-    for f in (lambda x: mpixla.allreduce(x, op=MPI.SUM), lambda x: mpixla.scan(x.T, op=MPI.SUM)):
+    add_rank = lambda x: x + mpixla.rank()
+    for f in (lambda x: mpixla.allreduce(x, op=MPI.SUM), lambda x: mpixla.scan(x.T, op=MPI.SUM), add_rank):
         try:
             jax.jit(f)(x)
         except NotImplementedError as e:

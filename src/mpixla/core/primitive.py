@@ -19,7 +19,14 @@ from ..base.state import state
 from ..base.words import kind_of, refuse_without_hook
 from ..checks import sites
 from ..jaxprs.effect import HiddenCommunicationError, ordered, token_aval
-from ..jaxprs.spmd import Primitive, is_in_shard_map, tracked_axes, without_weak_type
+from ..jaxprs.spmd import (
+    Primitive,
+    device_count,
+    is_in_shard_map,
+    is_outside_shard_map,
+    tracked_axes,
+    without_weak_type,
+)
 from ..mpi import gpu, native
 from ..mpi.comm import Comm, refuse_in_fork
 from ..mpi.mpi import MPI
@@ -107,7 +114,7 @@ def _lower(row: native.Op, ctx: Any, *operands: Any, on_root: bool | None = None
     """
     if not {row.send, row.template, row.recv} & {native.ON_ROOT, native.OFF_ROOT}:
         on_root = False
-    elif on_root is None and _device_count(ctx.module_context) != 1:
+    elif on_root is None and device_count(ctx.module_context) != 1:
         # XLA's collectives in a sharded program match only if XLA compiles the same program in each process. So the
         # program has both sides, and the rank selects one when it runs.
         sides = [functools.partial(ctx.primitive.bind, on_root=side, **params) for side in (True, False)]
@@ -226,7 +233,7 @@ def _prepare_for_devices(row: native.Op, module: Any) -> None:
     """Raise NotImplementedError unless a program is for one device, or by shard_map for one device of each process."""
     context = module.axis_context
     mesh = getattr(context, "mesh", None)
-    devices = _device_count(module)
+    devices = device_count(module)
     if devices == 1:
         return
     # JAX takes the devices of a program from its arrays.
@@ -241,7 +248,7 @@ def _prepare_for_devices(row: native.Op, module: Any) -> None:
             "communicates for one device. Start one process per device, and place the arrays of a process on one "
             f"device (no sharding).{_way_out_of_mesh(devices)}"
         )
-    if mesh is None or set(mesh.axis_names) - set(context.manual_axes):
+    if is_outside_shard_map(module):
         raise NotImplementedError(
             f"{row.name} was used in a program that is sharded over {devices} processes, outside of jax.shard_map, "
             "where it is not said what each process has. Use it inside jax.shard_map over all axes of the mesh."
@@ -266,12 +273,6 @@ def keep_from_cache() -> None:
     elif jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
         refused = "a sharded program that communicates cannot be kept in JAX's compilation cache"
         raise NotImplementedError(refuse_without_hook("cache", refused, "Unset JAX_COMPILATION_CACHE_DIR."))
-
-
-def _device_count(module: Any) -> int:
-    context = module.axis_context
-    mesh = getattr(context, "mesh", None)
-    return (context.num_devices if mesh is None else mesh.size) or 1
 
 
 def _has_two_of_a_process(mesh: Any) -> bool:

@@ -34,6 +34,20 @@ def tracked_axes() -> frozenset[str]:
     return axes if varying_axes(index) else frozenset()
 
 
+def device_count(module: Any) -> int:
+    """Return the number of devices that a program is lowered for; ``module`` is JAX's context of the lowering."""
+    context = module.axis_context
+    mesh = getattr(context, "mesh", None)
+    return (context.num_devices if mesh is None else mesh.size) or 1
+
+
+def is_outside_shard_map(module: Any) -> bool:
+    """Return True if a program for several devices is lowered, outside of a ``jax.shard_map`` over its whole mesh."""
+    context = module.axis_context
+    mesh = getattr(context, "mesh", None)
+    return device_count(module) > 1 and (mesh is None or bool(set(mesh.axis_names) - set(context.manual_axes)))
+
+
 def varying_axes(aval: Any) -> frozenset[str]:
     """Return the mesh axes over which a value of this type varies."""
     mat = getattr(aval, "mat", None)
