@@ -7,13 +7,13 @@ _COPY = re.compile(r"= (\w+)\[([\d,]*)\]\S* (?:copy|copy-start)\(")
 
 
 def communications(text: str) -> list[str]:
-    """Return the targets of calls of mpixla, mpi4jax or the benchmarks in a program, in order, without packing."""
+    """The targets of the calls of mpixla, mpi4jax or the benchmarks in a program, in its order, but for packing."""
     targets = re.findall(r'custom_call_target="(\w+)"', text)
     return [name for name in targets if re.match("mpixla_(?!(un)?pack$)|mpi_|bench_", name)]
 
 
 def copies(text: str, at_least: int) -> list[str]:
-    """Return the lines of a program that copy an array of this many bytes or more."""
+    """The lines of a program that copy an array of this many bytes or more."""
 
     def size(dtype: str, shape: str) -> int:
         size = _ITEM_BYTES.get(dtype, 0)
@@ -25,7 +25,7 @@ def copies(text: str, at_least: int) -> list[str]:
 
 
 def loop_body(text: str) -> str:
-    """Return the body of the one loop of a program.
+    """The body of the one loop of a program.
 
     Raises:
         ValueError: if it has not exactly one.

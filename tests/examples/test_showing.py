@@ -1,4 +1,4 @@
-"""The module that the examples share."""
+"""What the examples have in common."""
 
 import argparse
 import sys

@@ -7,12 +7,18 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
+
+import mpixla
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
 PAGES = [README, *sorted(DOCS.glob("*.md"))]
 SOLVERS = (DOCS / "solvers.md").read_text()
-SOLVERS_WITHOUT_LIBRARIES = re.sub(r"\n## diffrax.*?(?=\n## Ranks and counts)", "", SOLVERS, flags=re.DOTALL)
+SOLVERS_WITHOUT_LIBRARIES = SOLVERS.partition("## diffrax")[0]
+RUN_TIME = SOLVERS.partition("## Ranks and counts known at run time")[2].partition("\n## ")[0]
 
 
 class Block(NamedTuple):
@@ -41,7 +47,7 @@ _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$(?=(?:\s+```text\n(.*?)^```$)?)", re.
 
 
 def blocks(page, *languages):
-    """Return the blocks of a page in these languages, by default in any."""
+    """The blocks of a page in these languages, by default in any."""
     text = page.read_text()
     return [
         Block(page.name, text[: found.start(2)].count("\n") + 1, *found.groups())
@@ -51,7 +57,7 @@ def blocks(page, *languages):
 
 
 def block(page, words):
-    """Return the one block of a page that has these words in its code."""
+    """The one block of a page that has these words in its code."""
     (found,) = (block for block in blocks(page) if words in block.text)
     return found
 
@@ -61,7 +67,17 @@ def blocks_of(text):
 
 
 def run(text, **names):
-    """Run the code of a page as printed, and return the names that it defines; ``names`` replace built-in ones."""
+    """What the code of a part of a page defines, beside what pages take for known and these names."""
+    known = {
+        "jax": jax,
+        "jnp": jnp,
+        "mpixla": mpixla,
+        "x": jnp.ones(3),
+        "y": jnp.ones(3),
+        "u": jnp.ones((4, 4)),
+        "interior": (2, 2),
+    }
+    defined = known | names
     for block in blocks_of(text):
-        exec(block, names)
-    return names
+        exec(block, defined)
+    return defined

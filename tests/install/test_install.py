@@ -1,4 +1,4 @@
-"""The commands of README, docs/install.md and docs/clusters.md, typed into a shell, in an empty home."""
+"""What README, docs/install.md and docs/clusters.md tell to type, typed: into a shell, in a home without anything."""
 
 import re
 from pathlib import Path
@@ -33,7 +33,7 @@ DEBIAN_S_MPICH = Path("/usr/lib/x86_64-linux-gnu/libmpich.so.12")
 
 
 def facts_in(said):
-    """Return the facts on the installation in the output of a shell."""
+    """Of the installation, among what else was printed."""
     return facts("\n".join(line for line in said.splitlines() if "  " in line))
 
 

@@ -1,6 +1,5 @@
-"""Properties of several processes.
-
-Programs are the same text in every run, failures name lines, debug lines are whole, and a process has one device."""
+"""What holds across processes: programs are the same text in every run, failures name lines, debug lines are whole,
+devices are single."""
 
 import re
 import subprocess

@@ -42,7 +42,7 @@ class Call(NamedTuple):
 
 @functools.cache
 def library():
-    """Return the fake GPU's library."""
+    """The fake GPU's library."""
     try:
         lib = ctypes.CDLL(str(PATH))
     except OSError as e:
@@ -74,7 +74,7 @@ def _address(capsule):
 
 
 def _register_behind_the_seam(register):
-    """Register a target as JAX does, but the CPU's handlers of mpixla for the fake's platform."""
+    """`jax.ffi.register_ffi_target`, for which mpixla's handlers for the fake's platform are those of the CPU."""
     import jax
 
     @functools.wraps(register)
@@ -95,7 +95,7 @@ def _register_behind_the_seam(register):
 
 @contextlib.contextmanager
 def prepared():
-    """Prepare the import of mpixla, which happens in the with body."""
+    """The import of mpixla happens in here."""
     import jax
 
     library()
@@ -108,7 +108,7 @@ def prepared():
 
 @contextlib.contextmanager
 def _gate():
-    """Let mpixla find the gate in place of mpi4py's extension module, by which it finds MPI."""
+    """mpixla finds MPI through mpi4py's extension module; here it finds the gate in its place."""
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError):
@@ -128,7 +128,7 @@ def _gate():
 
 
 def calls(function=None):
-    """Return the calls of one function of the driver's or NCCL's, or of all, since `forget`, oldest first."""
+    """The calls of one function of the driver's or NCCL's, or of all, since `forget`, oldest first."""
     noted, found = _Noted(), []
     for number in range(library().fake_calls_count(None)):
         if library().fake_calls_read(number, ctypes.byref(noted)) == 0:
@@ -137,7 +137,7 @@ def calls(function=None):
 
 
 def count(function=None):
-    """Return how many calls of one function, or of all, were made since `forget`."""
+    """How many calls of one function, or of all, were made since `forget`."""
     number = library().fake_calls_count(function.encode() if function else None)
     if number < 0:
         raise ValueError(f"neither the driver nor NCCL has {function}")
@@ -145,18 +145,18 @@ def count(function=None):
 
 
 def forget():
-    """Forget all calls that were made."""
+    """Forgets all calls that were made."""
     library().fake_calls_forget()
 
 
 def moved(function):
-    """Return how many bytes the calls of one function moved since `forget`."""
+    """How many bytes the calls of one function moved since `forget`."""
     return sum(call.bytes for call in calls(function))
 
 
 @contextlib.contextmanager
 def failing(function, nth, code, may_pass=False):
-    """Let the nth call of the function from now fail with the code; 0: every call.
+    """The nth call of the function from now fails with the code; 0: every call.
 
     A handler that succeeds all the same is an error of its own, except where it may.
     """
@@ -171,17 +171,17 @@ def failing(function, nth, code, may_pass=False):
 
 
 def skipping(function, nth=0):
-    """Let the nth call of the function from now, or all calls, succeed and do nothing, to break their caller."""
+    """The nth call of the function from now, or all of them, succeed and do nothing: what calls it is broken so."""
     return failing(function, nth, -1)
 
 
 def complaint():
-    """Return the complaint of the fakes about an action outside of calls, or None."""
+    """What the fakes complained about outside of calls, or None."""
     text = ctypes.create_string_buffer(1024)
     return text.value.decode() if library().fake_complaint_take(text, len(text)) else None
 
 
 def live():
-    """Return the numbers of allocated pieces of device memory, pieces of pinned memory, and events."""
+    """What is allocated: pieces of device memory, pieces of pinned memory and events."""
     lib = library()
     return lib.fake_memory_live(), lib.fake_pinned_live(), lib.fake_events_live()

@@ -33,7 +33,7 @@ class Step:
 
 @dataclass
 class Start(Step):
-    """A started request: its operands have their present values, its results come with the wait."""
+    """What is started: its operands are those of now, its results come with the wait."""
 
     request: str = ""
 
@@ -64,7 +64,7 @@ class Request:
 
 @dataclass
 class Core:
-    """The state that all scopes of a program share."""
+    """What all scopes of a program share."""
 
     rng: np.random.Generator
     size: int
@@ -124,7 +124,7 @@ class Scope:
         return [a.shape for a in self.arrays(name)]
 
     def add(self, step: Step, *, grown: bool = False) -> list[str]:
-        """Append a step, and return the names of its results."""
+        """Appends a step; the names of its results."""
         step.evaluate(self.env, Tape())
         self.steps.append(step)
         made = [name for _, results in step.calls for name in results]
@@ -134,7 +134,7 @@ class Scope:
         return made
 
     def local(self, text: str, operands: list[str], one: Callable[..., np.ndarray], *, grown: bool = False) -> str:
-        """Return a step that does not communicate: `one` is what a rank computes of its own arrays."""
+        """A step that does not communicate: `one` is what a rank computes of its own arrays."""
         name = self.core.fresh("v")
 
         def model(arrays: list[Arrays]) -> list[Arrays]:
@@ -144,7 +144,7 @@ class Scope:
         return name
 
     def each(self, values: list[Any]) -> str:
-        """Return the text of something that a rank has: one value if it is the same on all."""
+        """The text of something that a rank has: one value if it is the same on all."""
         return repr(values[0]) if all(v == values[0] for v in values) else f"{values!r}[world.rank]"
 
     def fitted(self, name: str, shapes: list[tuple[int, ...]]) -> str:
@@ -160,7 +160,7 @@ class Scope:
         return made
 
     def tamed(self, name: str) -> str:
-        """Return values small enough to compute with."""
+        """Values small enough to compute with."""
         if name not in self.grown or self.dtype(name).kind == "b":
             return name
         if self.core.derivative:
@@ -168,7 +168,7 @@ class Scope:
         return self.local(f"tame({name})", [name], tame)
 
     def constant(self, name: str) -> str:
-        """Return the same values, without a derivative."""
+        """The same values, without a derivative."""
         if not self.core.derivative:
             return name
         made = self.core.fresh("v")
@@ -183,14 +183,13 @@ class Scope:
         return made
 
     def hide(self, name: str) -> None:
-        """Hide a variable that depends on no differentiated variable, so that no operation uses it."""
+        """Has no operation take a variable that depends on nothing that is differentiated."""
         if self.core.derivative:
             self.names.remove(name)
 
     def usable(self, name: str) -> bool:
-        """Return whether an operation may use a variable.
-
-        Operands must depend on differentiated variables on every rank or on none; constants depend on nothing.
+        """Whether an operation may take it. Operands must depend on what is differentiated or batched on every rank or
+        on none, and what is made of nothing depends on nothing.
         """
         if self.core.derivative and self.dtype(name) != np.float64:
             return False
@@ -204,7 +203,7 @@ class Scope:
         small: bool = False,
         dtype: np.dtype | None = None,
     ) -> str | None:
-        """Return a variable that an operation can take, with other steps that make it so before."""
+        """A variable that an operation can take, with other steps that make it so before."""
         core = self.core
         if dtype is not None:
             takes = lambda t: t == dtype  # noqa: E731
@@ -230,7 +229,7 @@ class Scope:
         return self.core.choose(SMALL + empty)
 
     def even(self, name: str, comm: Comm) -> str:
-        """Return the variables with one shape on all ranks of each of the communicators."""
+        """With one shape on all ranks of each of the communicators."""
         shapes = self.shapes(name)
         if all(len({shapes[w] for w in group}) == 1 for group in comm.groups):
             return name
@@ -261,7 +260,7 @@ class Scope:
         keys: bool = False,
         only_start: bool = False,
     ) -> list[str]:
-        """Add a call of an operation.
+        """Adds a call of an operation.
 
         Args:
             op: its name in mpixla, or in prelude.py.
@@ -315,7 +314,7 @@ class Scope:
         return self.add(Step([f"{', '.join(names)} = {result_text(text)}"], calls, model, linear_at), grown=grown)
 
     def wait(self, request: Request, work: str | None = None, *, called: str | None = None) -> list[str]:
-        """Wait for a request, or (`called` is not None) return its results only: the text is elsewhere.
+        """Waits for a request, or (`called` is not None) only says what it gives: the text is elsewhere.
 
         With `work`, an array, something is computed of it meanwhile.
         """
@@ -337,14 +336,14 @@ class Scope:
         return self.add(Wait(lines, calls, start.model, start.linear_at, request.name), grown=request.grown)
 
     def overlap(self, results: str, requests: str, work: str) -> str:
-        """Add the computation meanwhile; return its text, and the names of the requests' results."""
+        """Adds what is computed meanwhile; the text that computes it, and names the results of the requests."""
         made = self.core.fresh("v")
         step = Step([], [([work], [made])], lambda arrays: [[a.T for a in arrays[0]]])
         self.add(step, grown=work in self.grown)
         return f"{results}, {made} = mpixla.overlap({requests}, lambda x: x.T, {work})"
 
     def waitall(self, work: str | None = None) -> None:
-        """Wait for several requests at once, in any order."""
+        """For several requests at once, in any order."""
         plain = [r for r in self.pending if r.plain and r.results == 1]
         some = [plain[i] for i in self.core.rng.permutation(len(plain))[: self.core.rng.integers(1, 4)]]
         if not some:
@@ -357,7 +356,7 @@ class Scope:
         self.steps[first].lines = [self.overlap(f"[{', '.join(names)}]", requests, work)] if work else lines
 
     def finish(self) -> None:
-        """Wait for what is still under way."""
+        """Waits for what is still under way."""
         while self.pending:
             self.wait(self.core.choose(self.pending))
 

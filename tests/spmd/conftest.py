@@ -64,6 +64,7 @@ TWO_RANKS = (
     "test_pairs.py",
     "test_eager.py",
     "test_reveal.py",
+    "test_run_time_page.py",
     "test_short_floats.py",
     "test_status.py",
     "test_to_oneself.py",
@@ -122,7 +123,7 @@ _capture = None  # pytest's capture manager: while tests run, file descriptors 1
 
 
 def _abort(text):
-    """Print on the real standard error, and end the job: other ranks may be waiting for this one."""
+    """Prints on the real standard error, and ends the job: other ranks may be waiting for this one."""
     with _capture.global_and_fixture_disabled():
         sys.stderr.write(f"\n== rank {WORLD.Get_rank()} of {WORLD.Get_size()}: {text}\n")
         sys.stderr.flush()
@@ -182,7 +183,7 @@ def pytest_collection_finish():
 
 @pytest.fixture(autouse=True, scope="module")
 def compiled_programs(request):
-    """Set how programs are compiled; and drop them, since thousands of them take gigabytes."""
+    """How they are compiled; and they are forgotten, since thousands of them take gigabytes."""
     jax.config.update("jax_disable_most_optimizations", not _optimizes(request.config, request.path.name))
     yield
     jax.clear_caches()
@@ -190,13 +191,13 @@ def compiled_programs(request):
 
 @pytest.fixture(autouse=True)
 def as_mpi_finds_them(request):
-    """Turn the comparison of calls off for a test that is marked not_checked."""
+    """Calls of a test that is marked not_checked are not compared before."""
     is_off = request.node.get_closest_marker("not_checked") is not None and os.environ.get("MPIXLA_CHECK", "") == ""
     if is_off:
-        native.check_result(native.lib.mpixla_check_set(b"off", channel_of_reports()))
+        native.check(native.lib.mpixla_check_set(b"off", channel_of_reports()))
     yield
     if is_off:
-        native.check_result(native.lib.mpixla_check_set(b"first", channel_of_reports()))
+        native.check(native.lib.mpixla_check_set(b"first", channel_of_reports()))
 
 
 @pytest.fixture
@@ -216,7 +217,7 @@ def size():
 
 @pytest.fixture
 def below(rank, size):
-    """Return the rank before this one, on a ring of all."""
+    """The rank before this one, on a ring of all."""
     return (rank - 1) % size
 
 
@@ -227,7 +228,7 @@ def above(rank, size):
 
 @pytest.fixture
 def cart(comm):
-    """Return Cartesian communicators for grids (tests/halo_model.py), freed at the end."""
+    """Cartesian communicators for grids (tests/halo_model.py), freed at the end."""
     made = []
 
     def make(grid):
@@ -241,7 +242,7 @@ def cart(comm):
 
 @pytest.fixture
 def compilations():
-    """Yield a list that grows by one entry for each program that XLA compiles, or would but for the disk's cache."""
+    """A list that grows by one entry for each program that XLA compiles, or would if it had not been kept on disk."""
     seen = []
 
     def listen(event, duration, **_):

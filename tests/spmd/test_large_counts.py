@@ -1,6 +1,5 @@
-"""Counts beyond MPI's int, with a lowered limit.
-
-The calls use MPI's large-count functions; without them, the library's replacements, or they are refused.
+"""Counts beyond MPI's int, with a lowered limit: the large-count functions where MPI has them, else what stands in for
+them, or a refusal.
 """
 
 import contextlib
@@ -18,11 +17,24 @@ from reference import ROWS
 
 SIZE = MPI.COMM_WORLD.Get_size()
 HAS_LARGE_COUNTS = hasattr(ctypes.CDLL(MPI.__file__), "MPI_Send_c")
-REFUSED = ("allgatherv", "alltoallv", "gatherv", "iallreduce", "ireduce_scatter", "scatterv")
+REFUSED = (
+    *(
+        "allgatherv",
+        "alltoallv",
+        "gatherv",
+        "iallreduce",
+        "ialltoallv",
+        "iexscan",
+        "ireduce",
+        "ireduce_scatter",
+        "iscan",
+        "scatterv",
+    ),
+)
 
 
 def refused(name):
-    """Return the error with which a large call of this operation ends."""
+    """What a large call of this operation ends with."""
     if HAS_LARGE_COUNTS or name not in REFUSED:
         return contextlib.nullcontext()
     return pytest.raises(jax.errors.JaxRuntimeError, match="this MPI has no function .*: send the array in pieces")

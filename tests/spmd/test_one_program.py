@@ -28,7 +28,7 @@ EXCEPTIONS = {
 
 
 def differs_by(row, variant, rank):
-    """Return the rank's properties on which its program may depend."""
+    """What a rank's program may depend on."""
     of_user = variant.get("by") in ("ranks", "traced") or "room" in variant  # numbers that are computed from the rank
     if row.name in EXCEPTIONS or of_user:
         return rank
@@ -38,12 +38,12 @@ def differs_by(row, variant, rank):
 
 
 def texts_of(fun, *xs):
-    """Return the programs' texts of all ranks, without numbers of communicators, which earlier tests change."""
+    """Of all ranks, without communicators' numbers: tests before these have passed some on one rank only."""
     return MPI.COMM_WORLD.allgather(re.sub(r"comm = \d+ : i64", "comm", jax.jit(fun).lower(*xs).as_text()))
 
 
 def assert_alike(texts, keys):
-    """Check that ranks of one key have one text."""
+    """Ranks of one key have one text."""
     for key in set(keys):
         alike = {text for text, own in zip(texts, keys, strict=True) if own == key}
         assert len(alike) == 1, "\n".join(alike)
