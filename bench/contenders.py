@@ -19,7 +19,7 @@ class NoAnswerError(Exception):
 
 
 def _line(stream: Any, end: float) -> bytes:
-    """Reads a line, until the clock shows ``end``."""
+    """Read a line, until the clock shows ``end``."""
     line = b""
     while not line.endswith(b"\n"):
         if not select.select([stream], [], [], max(0, end - time.monotonic()))[0]:
@@ -85,7 +85,7 @@ class Job:
 
     @property
     def is_up(self) -> bool:
-        """Whether it may answer: one that was late, or has died, never will."""
+        """Return whether it may answer: a contender that was late, or has died, never will."""
         return not self._broken
 
     def _last_words(self) -> str:
@@ -94,7 +94,7 @@ class Job:
         return (errors or lines or ["it printed nothing"])[-1][:200]
 
     def ask(self, line: str, timeout: float) -> list[Any]:
-        """Asks all ranks at once. Returns their answers, in order of the ranks.
+        """Ask all ranks at once. Return their answers, in order of the ranks.
 
         Raises:
             NoAnswerError: if there is none, or a rank says why it has none. A contender that does not answer in time,
@@ -118,7 +118,7 @@ class Job:
         return answers
 
     def close(self) -> None:
-        """Ends the job: it ends by itself when nobody asks any more, and is killed if not."""
+        """End the job: it ends by itself when the runner asks no more, and is killed if not."""
         for stream in self._streams.values():
             with contextlib.suppress(OSError):
                 stream.close()

@@ -76,7 +76,7 @@ def chain(contender: str, op: str, size: int, effort: Effort) -> Measurement:
 
 
 def rows(effort: Effort) -> list[Row]:
-    """All rows, table by table, and what matters most first."""
+    """Return all rows, table by table, the most important rows first."""
     return [
         *_pieces(effort),
         *_latency(effort),
@@ -172,7 +172,7 @@ def _models(effort: Effort) -> Iterator[Row]:
 def starters(
     wanted: Sequence[Row], variables: Mapping[str, str], fake: bool, logs: Path
 ) -> dict[str, Callable[[], Job] | str]:
-    """What starts each contender of these rows. Those that cannot be are sentences that say why."""
+    """Return what starts each contender of these rows: a function, or a sentence that says why it cannot be started."""
     logs.mkdir(parents=True, exist_ok=True)
     jax_worker = [sys.executable, str(HERE / "jax_worker.py"), "{socket}"]
     raw = [sys.executable, str(HERE / "gpu_copies.py"), "{socket}"]
@@ -205,7 +205,7 @@ def starters(
 
 
 def mpi4jax_is_missing(variables: Mapping[str, str], fake: bool, logs: Path) -> str:
-    """Why mpi4jax cannot be measured, or nothing."""
+    """Return why mpi4jax cannot be measured, or nothing."""
     if fake:
         return "the fake GPU is not for it"
     done = machine.run(machine.job([sys.executable, "-c", "import mpi4jax"], {}), variables, 60, logs / "import.log")
@@ -235,7 +235,7 @@ class Rounds:
             job.close()
 
     def _job(self, name: str) -> Job:
-        """The contender, started if it is not up, a few times."""
+        """Return the contender, started if it is not up, a few times."""
         start = self._contenders[name]
         if isinstance(start, str):
             raise NoAnswerError(start)
@@ -248,7 +248,7 @@ class Rounds:
         return job
 
     def measure(self, rounds: int) -> Iterator[None]:
-        """Measures, and yields where results may be written."""
+        """Measure, and yield whenever results may be written."""
         lasted = 0.0
         for round_ in range(rounds + 1):
             begin = time.monotonic()
@@ -277,7 +277,7 @@ class Rounds:
             self._rounds[-1][measurement] = figure_of(measurement.line, slowest(answers))
 
     def complete(self) -> list[dict[Measurement, list[float]]]:
-        """The rounds that count. In the first one programs are compiled: it does if there is no other."""
+        """Return the rounds that count. In the first one programs are compiled: it does if there is no other."""
         wanted = [m for group in self._groups for m in group if m not in self._failed]
         whole = [r for r in self._rounds[1:] if all(m in r for m in wanted)]
         return whole or self._rounds[:1]
@@ -315,7 +315,7 @@ def page(facts: Mapping[str, str], wanted: Sequence[Row], figures: Mapping[Measu
 
 
 def line(row: Row, figures: Mapping[Measurement, Figures]) -> list[str]:
-    """A row's line in its table."""
+    """Return a row's line in its table."""
     result = result_of(row, figures)
     peer = result_of(row, figures, row.peer) if row.peer else Result(None)
     if result.value is None:
@@ -325,7 +325,7 @@ def line(row: Row, figures: Mapping[Measurement, Figures]) -> list[str]:
 
 
 def rate(asked: str, seconds: float) -> str:
-    """What was done in a second, where that says something."""
+    """Return the rate in a second, or "" where a rate says nothing."""
     verb, *words = asked.split()
     if verb == "model":
         return f"{int(words[3]) * int(words[4]) / seconds:,.0f} steps/s"
@@ -334,7 +334,7 @@ def rate(asked: str, seconds: float) -> str:
 
 
 def fastest(figures: Mapping[Measurement, Figures]) -> list[str]:
-    """For each operation and size, the pieces that took least, and how many times as long the others took."""
+    """Return for each operation and size the fastest pieces, and how many times as long the others took."""
     times: dict[tuple[str, int], dict[int, float]] = {}
     for m, given in figures.items():
         words = m.line.split()

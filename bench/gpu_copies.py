@@ -46,7 +46,7 @@ class Gpu:
 
     @functools.cache  # noqa: B019 there is one
     def memory(self, size: int) -> tuple[c_void_p, c_void_p]:
-        """Pinned memory of the host, and memory of the GPU."""
+        """Return pinned memory of the host, and memory of the GPU."""
         on_host, on_device = c_void_p(), c_void_p()
         self.call("cuMemHostAlloc", byref(on_host), c_size_t(size), 1)
         self.call("cuMemAlloc_v2", byref(on_device), c_size_t(size))
@@ -75,14 +75,14 @@ gpu = Gpu()
 
 
 def out_and_in(size: int) -> None:
-    """What the transport `host` cannot do without: the host must have it all before it goes back."""
+    """Copy an array to the host, then back: the transport `host` needs all of it before it goes back."""
     gpu.out(size)
     gpu.wait()
     gpu.into(size)
 
 
 def out_beside_in(size: int) -> None:
-    """Both ways at once. The memory on the host is not the same."""
+    """Copy both ways at once. The memory on the host is not the same."""
     gpu.out(size, 0)
     gpu.into(size + 1, 1)
     gpu.wait(0)

@@ -1,4 +1,4 @@
-"""What check-gpu and bench-gpu share: the packages they run with, the machine they run on, and where results go.
+"""The common part of check-gpu and bench-gpu: packages, the machine, and the places of results.
 
 As a program it prints what there is to say about the machine: python bench/gpu_machine.py, under mpirun.
 """
@@ -27,7 +27,7 @@ FAKE = "a fake GPU: figures have no meaning"
 
 
 def parser(description: str, seconds: float) -> argparse.ArgumentParser:
-    """The command line that both have."""
+    """Return the command line that both have."""
     made = argparse.ArgumentParser(description=description)
     made.add_argument("--out", type=Path, required=True, help="folder of the results")
     made.add_argument("--wheels", type=Path, help="folder of wheels to install first, beside what this Python has")
@@ -40,7 +40,7 @@ def parser(description: str, seconds: float) -> argparse.ArgumentParser:
 
 
 def environment(fake: bool, wheels: Path | None, *, mpi4jax: bool = False) -> dict[str, str]:
-    """Variables of all jobs, which use the GPU, or the fake one.
+    """Return the variables of all jobs, which use the GPU, or the fake one.
 
     Args:
         fake: whether it is the fake one.
@@ -69,7 +69,7 @@ SITE = BUILD / "site"
 
 
 def _install(wheels: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    """Installs wheels into a folder of their own, and returns variables by which programs find them."""
+    """Install wheels into a folder of their own, and return variables by which programs find them."""
     shutil.rmtree(SITE, ignore_errors=True)
     files = map(str, sorted(wheels.glob("*.whl")))
     subprocess.run([sys.executable, *PIP, "--ignore-installed", "--prefix", str(SITE), *files], check=True, timeout=200)
@@ -83,7 +83,7 @@ def _install(wheels: Path, variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def _build_mpi4jax(wheels: Path, variables: Mapping[str, str]) -> None:
-    """Builds it for this GPU and MPI, if that is possible: it has no wheels."""
+    """Build it for this GPU and MPI, if that is possible: it has no wheels."""
     mpicc = shutil.which("mpicc", path=variables["PATH"]) or "mpicc"
     for source in wheels.glob("mpi4jax-*.tar.gz"):
         command = [sys.executable, *PIP, "--no-build-isolation", "--prefix", str(SITE), str(source)]
@@ -99,7 +99,7 @@ class Ended(NamedTuple):
 
 
 def run(command: Sequence[str], variables: Mapping[str, str], limit: float, log: Path) -> Ended:
-    """Runs a job until it ends, at most for so many seconds."""
+    """Run a job until it ends, at most for so many seconds."""
     begin = time.monotonic()
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
@@ -125,7 +125,7 @@ def run(command: Sequence[str], variables: Mapping[str, str], limit: float, log:
 
 
 def job(program: Sequence[str], *variables: Mapping[str, str]) -> list[str]:
-    """The command that runs a program on ranks, each with variables of its own."""
+    """Return the command that runs a program on ranks, each with variables of its own."""
     parts: list[str] = []
     for of_rank in variables:
         each = ["-n", "1", "env", *(f"{name}={value}" for name, value in of_rank.items()), *program]
@@ -134,7 +134,7 @@ def job(program: Sequence[str], *variables: Mapping[str, str]) -> list[str]:
 
 
 def write(folder: Path, name: str, data: Any, page: str) -> None:
-    """Writes results as JSON and as a page; whatever happens next, a whole file is there."""
+    """Write results as JSON and as a page; whatever happens next, a whole file is there."""
     folder.mkdir(parents=True, exist_ok=True)
     for suffix, text in ((".json", json.dumps(data, indent=1) + "\n"), (".md", page)):
         new = folder / f".{name}{suffix}"
@@ -143,7 +143,7 @@ def write(folder: Path, name: str, data: Any, page: str) -> None:
 
 
 def about(variables: Mapping[str, str], fake: bool, log: Path) -> dict[str, str]:
-    """What the machine and its software are, as far as can be found out."""
+    """Describe the machine and its software, as far as can be found out."""
     facts = {"GPU": FAKE if fake else _ask_driver()}
     done = run(job([sys.executable, str(Path(__file__))], {}), variables, 120, log)
     try:

@@ -7,13 +7,13 @@ _COPY = re.compile(r"= (\w+)\[([\d,]*)\]\S* (?:copy|copy-start)\(")
 
 
 def communications(text: str) -> list[str]:
-    """The targets of the calls of mpixla, mpi4jax or the benchmarks in a program, in its order, but for packing."""
+    """Return the targets of calls of mpixla, mpi4jax or the benchmarks in a program, in order, without packing."""
     targets = re.findall(r'custom_call_target="(\w+)"', text)
     return [name for name in targets if re.match("mpixla_(?!(un)?pack$)|mpi_|bench_", name)]
 
 
 def copies(text: str, at_least: int) -> list[str]:
-    """The lines of a program that copy an array of this many bytes or more."""
+    """Return the lines of a program that copy an array of this many bytes or more."""
 
     def size(dtype: str, shape: str) -> int:
         size = _ITEM_BYTES.get(dtype, 0)
@@ -25,7 +25,7 @@ def copies(text: str, at_least: int) -> list[str]:
 
 
 def loop_body(text: str) -> str:
-    """The body of the one loop of a program.
+    """Return the body of the one loop of a program.
 
     Raises:
         ValueError: if it has not exactly one.

@@ -36,7 +36,7 @@ DTYPES = {"f64": np.float64, "f32": jnp.float32, "f16": jnp.float16, "bf16": jnp
 
 
 def allgather(x: Any) -> Any:
-    """The result is larger than the operand: the next one depends on it without a slice, which would be a copy."""
+    """Gather; the result is larger, so the next call depends on it without a slice, which would be a copy."""
     return lax.optimization_barrier((x, library.allgather(x)))[0]
 
 
@@ -46,7 +46,7 @@ def barrier(x: Any) -> Any:
 
 
 def sendrecv(x: Any) -> Any:
-    """Around the ring of all ranks."""
+    """Send around the ring of all ranks."""
     return library.sendrecv(x, x, source=(rank - 1) % size, dest=(rank + 1) % size)
 
 
@@ -56,13 +56,13 @@ def ring() -> MPI.Cartcomm:
 
 
 def halo_exchange(x: Any) -> Any:
-    """Of blocks whose first and last rows are halos."""
+    """Exchange the halos of blocks, their first and last rows."""
     return library.halo_exchange(x, ring())
 
 
 @functools.cache
 def in_pieces(piece: int) -> MPI.Intracomm:
-    """A communicator whose large calls go through the host in pieces of this size, which its ranks agree on at once."""
+    """Return a communicator whose large calls go through the host in pieces of this size, once its ranks agree."""
     from mpixla.mpi import native
 
     before = native.lib.mpixla_gpu_piece_set(piece)
@@ -74,19 +74,19 @@ def in_pieces(piece: int) -> MPI.Intracomm:
 
 @functools.cache
 def register_nothing() -> None:
-    """Makes bench/nothing.c known to XLA; the runner says where its library is."""
+    """Register bench/nothing.c with XLA; the runner says where its library is."""
     jax.ffi.register_ffi_target("bench_nothing", jax.ffi.pycapsule(ctypes.CDLL(os.environ["BENCH_NOTHING"]).nothing))
 
 
 def nothing(x: Any) -> Any:
-    """A call of a function that returns at once, on one operand whose memory its result takes."""
+    """Call a function that returns at once, on one operand whose memory its result takes."""
     register_nothing()
     shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
     return jax.ffi.ffi_call("bench_nothing", shape, has_side_effect=True, input_output_aliases={0: 0})(x)
 
 
 def pingpong(x: Any) -> Any:
-    """There and back between two ranks: two calls."""
+    """Send there and back between two ranks: two calls."""
     if rank == 0:
         library.send(x, 1)
         return library.recv(x, 1)
@@ -118,13 +118,13 @@ CALLS = {"pingpong": 2}  # of one operation, where it is not one
 
 
 def step_of(op: str) -> Callable[[Any], Any]:
-    """OP, or OP@BYTES: through the host in pieces of this size."""
+    """Return the step of OP, or of OP@BYTES: through the host in pieces of this size."""
     name, _, piece = op.partition("@")
     return functools.partial(OPS[name], comm=in_pieces(int(piece))) if piece else OPS[name]
 
 
 def operand(op: str, dtype: str, size_in_bytes: int) -> Any:
-    """Ones, in memory that was written, of this size.
+    """Return ones, in memory that was written, of this size.
 
     An alltoall has at least one number for each rank; in a halo exchange each row has this size.
     """
@@ -141,7 +141,7 @@ def run(program: Callable[..., Any], *args: Any) -> Callable[[], Any]:
 
 @functools.cache
 def chain_program(op: str, dtype: str, size_in_bytes: int, length: int) -> tuple[Any, Any]:
-    """A compiled program of ``length`` operations, each of the last one's result, and its operand."""
+    """Return a compiled program of ``length`` operations, each of the last one's result, and its operand."""
 
     step = step_of(op)
 
@@ -185,7 +185,7 @@ def copies(op: str, size_in_bytes: int) -> list[list[int]]:
 
 
 def summing(kind: str, dtype: str, count: str, orders: str) -> Callable[[], Any]:
-    """A sum over all ranks of so many numbers of each, which are spread over so many binary orders."""
+    """Return a sum over all ranks of so many numbers of each, which are spread over so many binary orders."""
     rng, n, half = np.random.default_rng(rank), int(float(count)), int(orders) // 2
     with jax.enable_x64(True):
         x, y = (
@@ -203,7 +203,7 @@ def summing(kind: str, dtype: str, count: str, orders: str) -> Callable[[], Any]
 
 
 def conjugate_gradients(alone: bool = False) -> Callable[[], Any]:
-    """A hundred steps on a periodic grid of 100 x 100, of which each rank has some rows: two sums in each.
+    """Return a hundred steps on a periodic grid of 100 x 100, of which each rank has some rows: two sums in each.
 
     ``alone``: each rank computes as if the others were not there.
     """
@@ -240,7 +240,7 @@ def conjugate_gradients(alone: bool = False) -> Callable[[], Any]:
 
 @functools.cache
 def callee(name: str) -> Callable[[], Any]:
-    """What is called: without an argument, since that is what is compared. "KIND:DTYPE:COUNT:ORDERS" is a sum."""
+    """Return the function to call, without an argument: its call is compared. "KIND:DTYPE:COUNT:ORDERS" is a sum."""
     if ":" in name:
         return summing(*name.split(":"))
     x, tree = operand("allreduce", "f32", 4), operand("tree", "f32", 100 << 10)
@@ -268,7 +268,7 @@ def callee(name: str) -> Callable[[], Any]:
 
 
 def eager(name: str) -> Callable[[], Any]:
-    """An operation on an array of 4 bytes, or for "NAME_tree" on a pytree of two; a request is waited for."""
+    """Return an operation on an array of 4 bytes, or for "NAME_tree" on a pytree of two; a request is waited for."""
     name, _, is_tree = name.partition("_tree")
 
     def make(*shape: int) -> Any:
@@ -345,7 +345,7 @@ jax.monitoring.register_event_duration_secs_listener(count_compilation)
 
 
 def resident() -> int:
-    """Bytes of memory that the process has."""
+    """Return bytes of memory that the process has."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
@@ -358,7 +358,7 @@ def grow(op: str, calls: int) -> list[list[int]]:
 
 
 def lower(name: str, steps: int, times: int) -> list[list[float]]:
-    """Seconds to lower a program of two equations a step, "with" an allreduce at its end or "without"."""
+    """Return the seconds to lower a program of two equations a step, "with" an allreduce at its end or "without"."""
 
     def program(x: Any) -> Any:
         for _ in range(steps):

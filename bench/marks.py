@@ -13,7 +13,7 @@ def _place(text: str, begin: str) -> re.Match[str]:
 
 
 def between(text: str, begin: str) -> str:
-    """What a page has between the mark ``begin`` and the next ``END``.
+    """Return the text of a page between the mark ``begin`` and the next ``END``.
 
     Raises:
         ValueError: if the page has no such marks.
@@ -22,7 +22,7 @@ def between(text: str, begin: str) -> str:
 
 
 def fill(text: str, begin: str, block: str) -> str:
-    """The text of a page with ``block`` there.
+    """Return the text of a page with ``block`` there.
 
     Raises:
         ValueError: if the page has no such marks.

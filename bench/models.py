@@ -31,7 +31,7 @@ _NO_PEER = "mpi4jax's source distribution, which has its example, could not be d
 
 
 def make(name: str, library: Any, peer: Path | None, ny: int, nx: int, chunk: int) -> Model:
-    """The model ``name`` on ``ny`` times ``nx`` cells, which takes ``chunk`` steps at a time.
+    """Return the model ``name`` on ``ny`` times ``nx`` cells, which takes ``chunk`` steps at a time.
 
     Args:
         name: one of those above.
@@ -69,7 +69,7 @@ def time_compilation(name: str, library: Any, peer: Path | None, ny: int, nx: in
 
 
 def _example(name: str, copy: str = "") -> Any:
-    """The module of one of our examples, a new one for each ``copy``."""
+    """Return the module of one of our examples, a new one for each ``copy``."""
     spec = importlib.util.spec_from_file_location(name + copy, EXAMPLES / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -103,7 +103,7 @@ def _own(library: Any, ny: int, nx: int, chunk: int, variant: str) -> Model:
 
 
 def _peer_model(variant: str, library: Any, path: Path, ny: int, nx: int) -> tuple[dict[str, Any], Any]:
-    """The names of mpi4jax's example, executed anew, and its state after the first step."""
+    """Return the names of mpi4jax's example, executed anew, and its state after the first step."""
     text = path.read_text()
     for line, replacement in (
         ("nx_global = 360 + 2", f"nx_global = {nx} + 2"),
@@ -131,7 +131,7 @@ def _peer(variant: str, library: Any, path: Path, ny: int, nx: int, chunk: int) 
 
 
 def _boundaries(variant: str, library: Any, model: dict[str, Any]) -> Callable[[Any, str], Any]:
-    """What stands for the example's exchange of an array's borders; like it, it stops the flow at the northern wall."""
+    """Replace the example's exchange of an array's borders; like it, stop the flow at the northern wall."""
     rows, columns = model["nproc_y"], model["nproc_x"]
     cart = MPI.COMM_WORLD.Create_cart((rows, columns), periods=(False, True))
 

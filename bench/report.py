@@ -1,4 +1,4 @@
-"""From answers to figures, from figures to tables and plots."""
+"""Figures from answers, and tables and plots from figures."""
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ Figures = Sequence[Sequence[float]] | str
 
 
 class Result(NamedTuple):
-    """What a row came to: the median over the rounds and the quartiles, or why there is none."""
+    """The result of a row: the median over the rounds and the quartiles, or why there is none."""
 
     value: float | None
     low: float | None = None
@@ -21,12 +21,12 @@ class Result(NamedTuple):
 
 
 def slowest(answers: Sequence[Sequence[Sequence[float]]]) -> list[list[float]]:
-    """Of the answers of all ranks, repetition by repetition and number by number, the largest."""
+    """Return the largest of all ranks' answers, repetition by repetition and number by number."""
     return [[max(numbers) for numbers in zip(*ranks, strict=True)] for ranks in zip(*answers, strict=True)]
 
 
 def figure_of(line: str, repetitions: Sequence[Sequence[float]]) -> list[float]:
-    """The figures of one round: the median over its repetitions, for a chain or loop for one operation."""
+    """Return the figures of one round: the median over its repetitions, for a chain or loop for one operation."""
     verb, *words = line.split()
     if verb in ("chain", "loop"):
         long, short = map(int, words[-3:-1])
@@ -35,7 +35,7 @@ def figure_of(line: str, repetitions: Sequence[Sequence[float]]) -> list[float]:
 
 
 def result_of(row: Row, figures: Mapping[Measurement, Figures], measured: Measurement | None = None) -> Result:
-    """A row's result, or its peer's where ``measured`` is that: round by round, and the median over the rounds."""
+    """Return a row's result, or its peer's if ``measured`` is that: round by round, and the median of the rounds."""
     ours = figures[measured or row.measured]
     theirs = figures[row.against] if row.against else [[1.0]] * len(ours)
     for given in (ours, theirs):
@@ -63,7 +63,7 @@ def _compare(kind: str, a: float, b: float) -> float:
 
 
 def reached(row: Row, result: Result) -> str:
-    """Whether the target was reached, in one word."""
+    """Return in one word whether the target was reached."""
     if row.target is None:
         return ""
     if result.value is None:
@@ -73,7 +73,7 @@ def reached(row: Row, result: Result) -> str:
 
 
 def number(value: float | None, kind: str = "ratio") -> str:
-    """A figure, short."""
+    """Return a figure, short."""
     if value is None:
         return "-"
     unit = " us" if kind in ("difference", "time") else ""
@@ -82,7 +82,7 @@ def number(value: float | None, kind: str = "ratio") -> str:
 
 
 def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown."""
+    """Return a table in Markdown."""
     rule = ["---"] * len(head)
     return "\n".join(
         "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in (head, rule, *lines)
@@ -90,7 +90,7 @@ def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 
 def rows_table(rows: Iterable[Row], figures: Mapping[Measurement, Figures]) -> str:
-    """The rows of one section as a table."""
+    """Return the rows of one section as a table."""
     lines = []
     for row in rows:
         result = result_of(row, figures)
@@ -118,7 +118,7 @@ def document(
     figures: Mapping[Measurement, Figures],
     remarks: Sequence[str],
 ) -> str:
-    """One run as Markdown."""
+    """Return one run as Markdown."""
     why = "What limits a row that is not reached, and how that was found, is in [performance.md](../performance.md"
     parts = [
         f"# {title}",
@@ -138,7 +138,7 @@ def document(
 
 
 def draw(rows: Sequence[Row], figures: Mapping[Measurement, Figures], folder: Path, name: str) -> list[Path]:
-    """Draws the chains, the calls and the models. Returns the files."""
+    """Draw the chains, the calls and the models. Return the files."""
     import matplotlib
 
     matplotlib.use("Agg")

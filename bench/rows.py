@@ -1,4 +1,4 @@
-"""What is measured, and what is compared with what: the rows of the tables.
+"""The rows of the tables: measurements, and the measurements with which they are compared.
 
 A measurement is what one contender is asked (bench/worker.py). A row is one measurement over another, or minus it,
 and what is to be reached.
@@ -69,7 +69,7 @@ class Row:
     figure: int = 0
 
     def measurements(self) -> Iterator[Measurement]:
-        """All that must be measured for this row."""
+        """Return all measurements of this row."""
         yield from (m for m in (self.measured, self.against, self.peer) if m)
 
 
@@ -105,7 +105,7 @@ QUICK = Effort(1, 3, {4: (24, 8), MIB: (8, 4)}, 300, 2, 1000, {(180, 360): (50, 
 
 
 def size_name(size: int) -> str:
-    """A number of bytes as people write it."""
+    """Return a number of bytes as people write it."""
     for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
         if size >= unit:
             return f"{size // unit} {name}"
@@ -113,7 +113,7 @@ def size_name(size: int) -> str:
 
 
 def rows(effort: Effort) -> list[Row]:
-    """All rows, table by table."""
+    """Return all rows, table by table."""
     return [
         *_calls(effort),
         *_chains(effort),
@@ -132,7 +132,7 @@ def rows(effort: Effort) -> list[Row]:
 
 
 def rows_of_clients(effort: Effort) -> list[Row]:
-    """The rows of programs that were written for mpi4jax and run as they are: a run of their own."""
+    """Return the rows of programs for mpi4jax that run unmodified: a run of their own."""
     section, over = CLIENTS, "on mpi4jax"
     found = []
     for (ny, nx), (chunk, count) in effort.models.items():
@@ -192,7 +192,7 @@ def _chain(contender: str, op: str, size: int, effort: Effort, dtype: str = "f32
 
 
 def _ops_and_sizes(effort: Effort, most: int) -> Iterator[tuple[str, int, str]]:
-    """Each operation at each size of at most so many bytes, and what tables call that; a barrier has no size."""
+    """Yield each operation at each size up to a limit, and its name in tables; a barrier has no size."""
     for op in sorted({*OPS, *WAITING_OPS}):
         if op == "barrier":
             yield op, 4, op
@@ -201,7 +201,7 @@ def _ops_and_sizes(effort: Effort, most: int) -> Iterator[tuple[str, int, str]]:
 
 
 def _target_of_chain(op: str, size: int) -> tuple[str, float]:
-    """A ratio, or microseconds more than in C."""
+    """Return a ratio, or microseconds more than in C."""
     if op == "sendrecv":
         return ("difference", 0.2) if size <= KIB else ("ratio", 1.1)
     if size <= KIB:
@@ -218,7 +218,7 @@ def _chains(effort: Effort) -> Iterator[Row]:
 
 
 def _halos(effort: Effort) -> Iterator[Row]:
-    """Rows of two periodic neighbours, over the four messages of raw C that exchange the same."""
+    """Yield rows of two periodic neighbours, over the four messages of raw C that exchange the same."""
     section = "Halos: rows for two periodic neighbours"
     for size in effort.sizes:
         contenders = ("mpixla", "raw", "through MPI")
@@ -229,7 +229,7 @@ def _halos(effort: Effort) -> Iterator[Row]:
 
 
 def _local(effort: Effort) -> Iterator[Row]:
-    """What it gives that ranks of one host have memory in common, on as many ranks as cores and on twice as many."""
+    """Yield rows on memory that ranks of one host share, on as many ranks as cores and on twice as many."""
     section = "Through memory that the ranks share"
     for ranks, both, target in (("2", ("mpixla", "through MPI"), None), ("4", ("4 ranks", "4 ranks through MPI"), 1.1)):
         for op, size, what in _ops_and_sizes(effort, 64 * KIB):
@@ -246,7 +246,7 @@ def _local(effort: Effort) -> Iterator[Row]:
 
 
 def _limits_of_chains(effort: Effort) -> Iterator[Row]:
-    """What is left of a chain's figure without what is not mpixla's: the thread level of MPI, and XLA's own calls."""
+    """Yield rows of a chain without costs that are not mpixla's: MPI's thread level, and XLA's own calls."""
     for op in OPS:
         for size in [size for size in effort.sizes if size <= 64 * KIB]:
             small = size <= KIB
@@ -268,7 +268,7 @@ def _limits_of_chains(effort: Effort) -> Iterator[Row]:
 
 
 def _thread_levels(effort: Effort) -> Iterator[Row]:
-    """What it costs that other threads may call MPI, which mpi4py asks for, and so mpixla has."""
+    """Yield rows on the cost of MPI_THREAD_MULTIPLE, which mpi4py asks for, and so mpixla has."""
     for op in OPS:
         size = min(effort.sizes)
         serialized, multiple, raw = (_chain(c, op, size, effort) for c in ("serialized", "mpixla", "raw"))
@@ -291,7 +291,7 @@ def _loops(effort: Effort) -> Iterator[Row]:
 
 
 def _extremes(effort: Effort) -> Iterator[Row]:
-    """What it costs that NaN wins: MAX of float32 is mpixla's own operation. Both call MPI in place."""
+    """Yield rows on the cost of NaN in MAX of float32, which is mpixla's own operation. Both call MPI in place."""
     for size in effort.sizes:
         mpixla, raw = (_chain(c, "allreduce_max", size, effort) for c in ("mpixla", "raw multiple"))
         what, over = f"allreduce with MAX, {size_name(size)}", "raw C with MPI_THREAD_MULTIPLE, MPI's own MAX"
@@ -309,7 +309,7 @@ WATCHED = {
 
 
 def _watchers(effort: Effort) -> Iterator[Row]:
-    """What it costs that calls are compared, limited and recorded."""
+    """Yield rows on the cost of comparing, limiting and recording calls."""
     section = "Checks, time limit and timeline"
     for size in (4, MIB):
         for op in ("allreduce", "sendrecv", "pingpong"):

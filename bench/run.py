@@ -53,7 +53,7 @@ def parse() -> argparse.Namespace:
 
 
 def example_of(sdist: Path | None, folder: Path) -> Path | None:
-    """mpi4jax's shallow-water example out of its source distribution, if both are there."""
+    """Return mpi4jax's shallow-water example out of its source distribution, if both are there."""
     if sdist is None or not sdist.exists():
         return None
     with tarfile.open(sdist) as archive:
@@ -67,7 +67,7 @@ def example_of(sdist: Path | None, folder: Path) -> Path | None:
 
 
 def start(args: argparse.Namespace, folder: Path) -> dict[str, Job | str]:
-    """Starts all contenders. Those that cannot be are sentences that say why."""
+    """Start all contenders. A contender that cannot be started is a sentence that says why."""
     example = example_of(args.mpi4jax_source, folder)
     tail = [str(example)] if example else []
     launch = [str(ROOT / "tools/mpirun"), "-n"]
@@ -119,7 +119,7 @@ def start(args: argparse.Namespace, folder: Path) -> dict[str, Job | str]:
 
 
 def start_clients(args: argparse.Namespace, folder: Path) -> dict[str, Job | str]:
-    """Starts the contenders that run programs written for mpi4jax, on mpixla and on mpi4jax."""
+    """Start the contenders that run programs written for mpi4jax, on mpixla and on mpi4jax."""
     example = example_of(args.mpi4jax_source, folder)
     tail = [str(example)] if example else []
     launch = [str(ROOT / "tools/mpirun"), "-n", str(RANKS), str(HERE / "pinned")]
@@ -143,7 +143,7 @@ def start_clients(args: argparse.Namespace, folder: Path) -> dict[str, Job | str
 
 
 def import_time(statement: str) -> list[float]:
-    """The median over some fresh processes."""
+    """Return the median over some fresh processes."""
     return [statistics.median(one_import(statement) for _ in range(5))]
 
 
@@ -156,7 +156,7 @@ def one_import(statement: str) -> float:
 
 
 def measure(jobs: dict[str, Job | str], measurement: Measurement) -> list[float]:
-    """The figures of one round."""
+    """Return the figures of one round."""
     if measurement.contender == "import":
         return import_time(measurement.line)
     job = jobs[measurement.contender]
@@ -166,7 +166,7 @@ def measure(jobs: dict[str, Job | str], measurement: Measurement) -> list[float]
 
 
 def measure_all(jobs: dict[str, Job | str], wanted: Sequence[Row], effort: Effort) -> dict[Measurement, Figures]:
-    """Rounds of all measurements; what is compared is measured next to each other, in an order that changes."""
+    """Measure in rounds; measurements that are compared come next to each other, in an order that changes."""
     groups = list(dict.fromkeys(tuple(row.measurements()) for row in wanted))
     kept: dict[Measurement, list[list[float]]] = {m: [] for group in groups for m in group}
     failed: dict[Measurement, str] = {}
@@ -191,7 +191,7 @@ def measure_all(jobs: dict[str, Job | str], wanted: Sequence[Row], effort: Effor
 
 
 def only_once(measurement: Measurement) -> bool:
-    """What takes long and does not vary."""
+    """Measure quantities that take long and do not vary."""
     return measurement.line.startswith("grow")
 
 
@@ -211,7 +211,7 @@ def remarks_on_copies(job: Job | str) -> list[str]:
 
 
 def remark_on_answers(jobs: dict[str, Job | str], effort: Effort, folder: Path) -> list[str]:
-    """Whether mpi4jax's example and the same with halo_exchange compute the same."""
+    """Return whether mpi4jax's example and the same with halo_exchange compute the same."""
     (ny, nx), (chunk, _) = next(iter(effort.models.items()))
     files = {}
     try:

@@ -24,14 +24,14 @@ TOOLS = {"MPIXLA_CHECK": "1", "MPIXLA_TIMEOUT": "600"}
 
 
 def start(ranks: int, verb: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The worker on so many ranks."""
+    """Return the worker on so many ranks."""
     command = [ROOT / "tools/mpirun", "-n", ranks, sys.executable, ROOT / "bench/scaling_worker.py", verb]
     environment = {**os.environ, **environment}
     return subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True, timeout=1200)
 
 
 def measure(ranks: int) -> dict[str, Any]:
-    """What a job of so many ranks costs.
+    """Measure the costs of a job of so many ranks.
 
     Raises:
         RuntimeError: if it fails, or does not fail where it has to.
@@ -52,13 +52,13 @@ def measure(ranks: int) -> dict[str, Any]:
 
 
 def reports(ranks: int) -> dict[str, dict[str, str]]:
-    """What goes wrong, and what is set for it to be told."""
+    """Return the faults, each with the settings by which it is reported."""
     limit = {"MPIXLA_TIMEOUT": str(5 + ranks // 2)}  # ranks that share cores come late
     return {} if ranks == 1 else {"absent": limit, "circle": limit, "mismatch": {"MPIXLA_CHECK": "1"}}
 
 
 def said_by_one(stderr: str) -> str:
-    """The first report, or the first exception's message."""
+    """Return the first report, or the first exception's message."""
     found = re.search(r"^mpixla: rank \d+ has waited.*?(?=^\S(?!hat each rank))", stderr, re.MULTILINE | re.DOTALL)
     found = found or re.search(r"r\d+ \| MPIXLA_CHECK: .*?\(at [^)]*\)", stderr, re.DOTALL)
     if not found:
@@ -71,7 +71,7 @@ def mib(number: float) -> str:
 
 
 def tables(figures: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """By name, what the page has between two marks."""
+    """Return the texts of the page between two marks, by name."""
     several = [n for n in figures if int(n) > 1]  # alone, a process shares no pages of its libraries with others
     several = [several[0], several[-1]]
 
@@ -107,7 +107,7 @@ def tables(figures: dict[str, dict[str, Any]]) -> dict[str, str]:
 
 
 def page(text: str, name: str, blocks: dict[str, str]) -> str:
-    """The page as it is to be, with the tables of one MPI. Of Open MPI it has the first."""
+    """Return the new page, with the tables of one MPI. Of Open MPI it has the first."""
     for what, block in blocks.items():
         if name == "mpich" or what == "memory":
             text = fill(text, f"<!-- {what}, {name}: make bench-scaling writes this -->\n", block)
@@ -115,7 +115,7 @@ def page(text: str, name: str, blocks: dict[str, str]) -> str:
 
 
 def figures_of(name: str) -> dict[str, dict[str, Any]]:
-    """What was measured under an MPI, by the number of ranks."""
+    """Return the figures of an MPI by the number of ranks."""
     return json.loads((FIGURES / f"scaling-{name}.json").read_text())
 
 

@@ -1,4 +1,4 @@
-"""What a model and a training step would take on up to 10,000 ranks: python bench/scaling_model.py, under MPICH.
+"""Times of a model and a training step on up to 10,000 ranks: python bench/scaling_model.py, under MPICH.
 
 Measures one and two ranks (scaling_times.py), each on a core of its own, and writes tables into docs/scaling.md. With
 --keep it takes what was measured before.
@@ -42,7 +42,7 @@ class Network:
         return self.latency + size / self.bandwidth
 
     def allreduce(self, size: float, ranks: int) -> float:
-        """A reduce-scatter and an allgather by halves, as MPIs have for long arrays."""
+        """Return a reduce-scatter and an allgather by halves, as MPIs have for long arrays."""
         steps = 2 * math.ceil(math.log2(ranks))
         return steps * self.latency + 2 * (ranks - 1) / ranks * size / self.bandwidth
 
@@ -68,7 +68,7 @@ class Compute:
 
 
 def water(compute: Compute, network: Network, ranks: int, ny: int, nx: int) -> float:
-    """Seconds of a time step: the largest block, and a message to each neighbour, one direction after the other."""
+    """Return the seconds of a time step: the largest block, and a message to each neighbour, one after the other."""
     from shallow_water import process_grid
 
     py, px = process_grid(ranks, ny, nx)
@@ -78,12 +78,12 @@ def water(compute: Compute, network: Network, ranks: int, ny: int, nx: int) -> f
 
 
 def training(compute: Compute, network: Network, ranks: int, batch: float) -> float:
-    """Seconds of a training step with so many samples on each rank."""
+    """Return the seconds of a training step with so many samples on each rank."""
     return compute(batch) + (network.allreduce(BYTES * PARAMETERS, ranks) if ranks > 1 else 0)
 
 
 def fitted(exchange: list[list[float]]) -> Network:
-    """The network that was measured: its latency of the smallest message, its bandwidth of the largest."""
+    """Return the network that was measured: its latency of the smallest message, its bandwidth of the largest."""
     (_, latency), (size, longest) = exchange[0], exchange[-1]
     return Network("measured here", latency, size / (longest - latency))
 
@@ -143,7 +143,7 @@ def tables(measured: dict[str, Any]) -> dict[str, str]:
 
 
 def figures() -> dict[str, Any]:
-    """What was measured, by the number of ranks."""
+    """Return the measured figures by the number of ranks."""
     return json.loads(FILE.read_text())
 
 

@@ -1,4 +1,4 @@
-"""What the model of scaling_model.py is fitted to: mpirun -n P bench/pinned python bench/scaling_times.py ROUNDS.
+"""Times to which scaling_model.py is fitted: mpirun -n P bench/pinned python bench/scaling_times.py ROUNDS.
 
 Rank 0 prints JSON: seconds, each the smallest of some repetitions, of the rank that took longest.
 
@@ -34,7 +34,7 @@ RATE = 1e-3
 
 
 def seconds(run: Callable[[], Any], steps: int, rounds: int) -> float:
-    """Of one of the steps that ``run`` takes."""
+    """Return the seconds of one of the steps that ``run`` takes."""
     jax.block_until_ready(run())
     best = float("inf")
     for _ in range(rounds):

@@ -1,4 +1,4 @@
-"""What a job of many ranks costs each of them: mpirun -n N python bench/scaling_worker.py VERB. Rank 0 prints JSON.
+"""The costs of a job of many ranks for each: mpirun -n N python bench/scaling_worker.py VERB. Rank 0 prints JSON.
 
     cost            bytes of memory and of programs: none of it depends on how busy the machine is
     absent          the last rank does not come to an allreduce (for a report, with MPIXLA_TIMEOUT)
@@ -26,7 +26,7 @@ WORLD = MPI.COMM_WORLD
 
 
 def memory() -> dict[str, int]:
-    """Bytes of this process: its own, and those that it shares with others and has written to."""
+    """Return bytes of this process: its own, and those that it shares with others and has written to."""
     lines = [line.split() for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:]]
     kib = {words[0].rstrip(":"): int(words[1]) for words in lines}
     return {"own": 1024 * (kib["Private_Clean"] + kib["Private_Dirty"]), "shared": 1024 * kib["Shared_Dirty"]}
@@ -39,7 +39,7 @@ def growth(run: Callable[[], Any]) -> dict[str, int]:
 
 
 def programs(mpixla: Any) -> dict[str, Callable[[Any], Any]]:
-    """Operations on an array whose first axis has an item for each rank, as programs have them."""
+    """Return operations on an array whose first axis has an item for each rank, as programs have them."""
     rank, size = WORLD.rank, WORLD.size
     ones = (1,) * size
     line, grid = WORLD.Create_cart([size], [True]), WORLD.Create_cart(MPI.Compute_dims(size, 2), [True, True])
@@ -68,7 +68,7 @@ class Heap(ctypes.Structure):
 
 
 def communicators(use: Callable[[MPI.Comm], Any]) -> int:
-    """Bytes that one has in the heap."""
+    """Return bytes that one has in the heap."""
     heap = ctypes.CDLL(None).mallinfo2
     heap.restype = Heap
     made = [WORLD.Dup() for _ in range(COMMUNICATORS)]

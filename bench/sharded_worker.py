@@ -54,7 +54,7 @@ OPERATIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 @functools.cache
 def program(op: str, size_in_bytes: int, length: int) -> tuple[Any, Any]:
-    """A compiled program of a chain of operations, and its operand: so many bytes on each rank."""
+    """Return a compiled program of a chain of operations, and its operand: so many bytes on each rank."""
     operation, instruction = OPERATIONS[op]
 
     def chain(x: Any) -> Any:
@@ -92,13 +92,13 @@ def chain(op: str, dtype: str, size_in_bytes: int, long: int, short: int, times:
 
 
 def by_rolling(x: Any) -> Any:
-    """The operator on the whole square: XLA finds out what is to be communicated."""
+    """Return the operator on the whole square: XLA finds out what is to be communicated."""
     return 5 * x - jnp.roll(x, 1, 0) - jnp.roll(x, -1, 0) - jnp.roll(x, 1, 1) - jnp.roll(x, -1, 1)
 
 
 @functools.cache
 def by_halos() -> Callable[[Any], Any]:
-    """The same on each rank's part, with the rows of its neighbours around it."""
+    """Return the same on each rank's part, with the rows of its neighbours around it."""
     ring = MPI.COMM_WORLD.Create_cart([SIZE], periods=[True], reorder=False)
 
     def apply(x: Any) -> Any:

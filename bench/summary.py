@@ -1,4 +1,4 @@
-"""What the README and docs/bench/README.md show of docs/bench: python bench/summary.py writes it, between two marks."""
+"""The excerpts of docs/bench in README and docs/bench/README.md: python bench/summary.py writes them between marks."""
 
 import json
 import statistics
@@ -83,13 +83,13 @@ Runs = Mapping[str, Mapping[Measurement, Figures]]
 
 
 def load(path: Path) -> dict[Measurement, Figures]:
-    """The figures of a run; none if there is no file."""
+    """Return the figures of a run; none if there is no file."""
     items = json.loads(path.read_text()) if path.exists() else []
     return {Measurement(item["contender"], item["line"]): item["figures"] for item in items}
 
 
 def all_rows() -> list[Row]:
-    """The rows of all runs under one MPI."""
+    """Return the rows of all runs under one MPI."""
     return [*rows_of_clients(FULL), *rows(FULL)]
 
 
@@ -98,7 +98,7 @@ def _run_of(row: Row, runs: Runs) -> Mapping[Measurement, Figures]:
 
 
 def summary(runs: Mapping[str, Runs]) -> str:
-    """A table of the rows that have a target, and the plots of the chains.
+    """Return a table of the rows that have a target, and the plots of the chains.
 
     Args:
         runs: the figures under each MPI, named as in ``NAMES``.
@@ -119,7 +119,7 @@ def summary(runs: Mapping[str, Runs]) -> str:
 
 
 def headlines(runs: Mapping[str, Runs]) -> str:
-    """A table of the few figures that the README has.
+    """Return a table of the few figures that the README has.
 
     Args:
         runs: the figures under each MPI, named as in ``NAMES``.
@@ -151,7 +151,7 @@ def _cell(row: Row, figures: Mapping[Measurement, Figures]) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """The pages that show what was measured, as they are to be."""
+    """Return the pages that show the measured figures, as they are to be."""
     folder = ROOT / "docs" / "bench"
     runs = {name: {run: load(folder / f"{name}{run}.json") for run in ("", "-clients")} for name in NAMES}
     blocks = {ROOT / "README.md": headlines(runs), ROOT / "docs" / "bench" / "README.md": summary(runs)}

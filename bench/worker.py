@@ -1,4 +1,4 @@
-"""What the contenders of the benchmarks share: answering the runner, and timing.
+"""The common part of the benchmarks' contenders: answering the runner, and timing.
 
 A contender is a job of some ranks that stays up while the benchmarks run. Each rank connects to the runner's socket
 and sends its number. Then it answers each line that it reads, a measurement and its arguments, with one line of JSON:
@@ -28,7 +28,7 @@ Verb = Callable[..., Any]
 
 
 def serve(path: str, rank: int, verbs: Mapping[str, Verb]) -> None:
-    """Answers the runner until it hangs up. A verb is called with the words of the line, integers as such."""
+    """Answer the runner until it hangs up. A verb is called with the words of the line, integers as such."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(path)
         stream = connection.makefile("rw", encoding="utf-8")
@@ -46,7 +46,7 @@ def serve(path: str, rank: int, verbs: Mapping[str, Verb]) -> None:
 
 
 def seconds(run: Callable[[], Any], barrier: Callable[[], Any]) -> float:
-    """How long ``run`` takes on this rank. All ranks begin together; the runner takes the longest."""
+    """Return how long ``run`` takes on this rank. All ranks begin together; the runner takes the longest."""
     barrier()
     begin = time.perf_counter()
     run()
@@ -54,5 +54,5 @@ def seconds(run: Callable[[], Any], barrier: Callable[[], Any]) -> float:
 
 
 def repeat(runs: list[Callable[[], Any]], times: int, barrier: Callable[[], Any]) -> list[list[float]]:
-    """Times each of ``runs`` in turn, ``times`` times over."""
+    """Time each of ``runs`` in turn, ``times`` times over."""
     return [[seconds(run, barrier) for run in runs] for _ in range(times)]

@@ -43,7 +43,7 @@ napoleon_use_rtype = False
 
 # A reference that leads nowhere is an error (`sphinx-build -n -W`), but for those to what others document, which are
 # links online, and to the type variable of a pytree.
-NOT_OURS = r"(jax|jaxlib|MPI|mpi4py|numpy|typing|collections)\..*"
+NOT_OURS = r"(jax|jaxlib|MPI|mpi4py|numpy|typing|collections|contextlib)\..*"
 nitpick_ignore_regex = [("py:.*", NOT_OURS), ("py:.*", r"mpixla\.core\.tree\.Tree")]
 if tags.has("online"):  # noqa: F821
     extensions.append("sphinx.ext.intersphinx")
@@ -100,7 +100,7 @@ analyze = ModuleAnalyzer.analyze
 
 
 def analyze_without_overloads(self: ModuleAnalyzer) -> None:
-    """Leaves out the signatures that a source gives to type checkers: pages show the one that `help` shows."""
+    """Leave out the signatures that a source gives to type checkers: pages show the one that `help` shows."""
     analyze(self)
     self.overloads = {}
 
@@ -131,7 +131,7 @@ def in_the_folder_above(app: Any, path: Path, page: str, source: list[str]) -> N
 
 
 def setup(app: Any) -> None:
-    """Sphinx calls it."""
+    """Connect these functions to Sphinx, which calls this one."""
     app.add_lexer("mlir", TextLexer)  # Pygments has none
     app.connect("source-read", on_this_site)
     app.connect("include-read", in_the_folder_above)

@@ -37,7 +37,7 @@ Model = Callable[[Any], Any]  # from the first state to the last, each this proc
 
 
 def flux(c: Any, speed: Any, h: float) -> Any:
-    """What flows through faces between columns. The first face is between the second and the third column."""
+    """Return the flow through faces between columns. The first face is between the second and the third column."""
     a, b, d, e = c[:, :-3], c[:, 1:-2], c[:, 2:-1], c[:, 3:]
     return speed * jnp.where(speed > 0, -a + 5 * b + 2 * d, 2 * b + 5 * d - e) / 6 - DIFFUSIVITY * (d - b) / h
 
@@ -72,7 +72,7 @@ def make_model(cart: MPI.Cartcomm, size: int) -> Model:
 
 
 def bodies(size: int) -> np.ndarray:
-    """What there is in the beginning: a disk with a slot, a cone and a hump."""
+    """Return the initial state: a disk with a slot, a cone and a hump."""
     y, x = (np.indices((size, size)) + 0.5) / size
 
     def away(x0: float, y0: float) -> np.ndarray:
@@ -84,7 +84,7 @@ def bodies(size: int) -> np.ndarray:
 
 
 def descend(model: Model, misfit: Callable[[Any], Any], guess: Any, iterations: int) -> tuple[Any, Any, list[float]]:
-    """A better guess, the gradient at the first one, and the misfits on the way."""
+    """Return a better guess, the gradient at the first one, and the misfits on the way."""
     value_and_gradient = jax.jit(jax.value_and_grad(misfit))
     tangent_linear = jax.jit(lambda at, direction: jax.jvp(model, (at,), (direction,))[1])
 

@@ -39,7 +39,7 @@ Faces = tuple[Any, Any]  # of a block: conductivities between rows, and between 
 
 
 def faces_of(cart: MPI.Cartcomm, k: Any) -> Faces:
-    """The harmonic mean of the cells on both sides: what is in series. Beyond an edge the plate goes on as it is."""
+    """Return the harmonic mean of the cells on both sides, in series. Beyond an edge the plate goes on as it is."""
     k = mpixla.halo_exchange(jnp.pad(k, 1, mode="edge"), cart)
     rows, columns = k[:, 1:-1], k[1:-1]
     return (
@@ -49,14 +49,14 @@ def faces_of(cart: MPI.Cartcomm, k: Any) -> Faces:
 
 
 def operator(cart: MPI.Cartcomm, faces: Faces, t: Any) -> Any:
-    """-div(k grad(t)), times the area of a cell."""
+    """Return -div(k grad(t)), times the area of a cell."""
     t = mpixla.halo_exchange(jnp.pad(t, 1), cart)  # beyond an edge it stays 0
     through_rows, through_columns = faces[0] * jnp.diff(t[:, 1:-1], axis=0), faces[1] * jnp.diff(t[1:-1], axis=1)
     return -jnp.diff(through_rows, axis=0) - jnp.diff(through_columns, axis=1)
 
 
 def conjugate_gradients(matvec: Callable, b: Any, scale: Any, tol: float, maxiter: int) -> tuple[Any, Any]:
-    """Solves matvec(x) = b, with scale times a residual for a preconditioner. Also gives the norms of all residuals."""
+    """Solve matvec(x) = b, with scale times a residual for a preconditioner. Also return all norms."""
 
     def is_unfinished(state: tuple) -> Any:
         *_, norms, i = state
@@ -79,7 +79,7 @@ def conjugate_gradients(matvec: Callable, b: Any, scale: Any, tol: float, maxite
 
 
 def make_solve(cart: MPI.Cartcomm, tol: float, maxiter: int, preconditioned: bool) -> Callable[[Any, Any], Any]:
-    """The temperature, and the norms of residuals, by the conductivity and the heat of this process's cells."""
+    """Return the temperature, and the norms of residuals, by the conductivity and the heat of this process's cells."""
 
     def solve(k: Any, heat: Any) -> tuple[Any, Any]:
         faces = faces_of(cart, k)
@@ -98,7 +98,7 @@ def make_solve(cart: MPI.Cartcomm, tol: float, maxiter: int, preconditioned: boo
 
 
 def plate(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Conductivity of all cells, and heat of all cells, times their area."""
+    """Return the conductivity of all cells, and the heat of all cells, times their area."""
     y, x = (np.indices((size, size)) + 0.5) / size
     k = np.full((size, size), CONDUCTIVITY[0])
     for x0, y0, radius in DISKS:
@@ -108,7 +108,7 @@ def plate(size: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def directly(k: np.ndarray, heat: np.ndarray) -> np.ndarray:
-    """The same temperature by SciPy, which factorizes the matrix of the whole plate."""
+    """Return the same temperature by SciPy, which factorizes the matrix of the whole plate."""
     from scipy.sparse import diags_array
     from scipy.sparse.linalg import spsolve
 

@@ -36,20 +36,20 @@ ALONG = [CART.Sub([True, False]), CART.Sub([False, True])]  # the processes of a
 
 
 def turn(x: Array, comm: MPI.Comm, split: int, join: int) -> Array:
-    """Splits the axis that is whole among the processes, and makes another one whole."""
+    """Split the axis that is whole among the processes, and make another one whole."""
     blocks = jnp.stack(jnp.split(x, comm.size, split))
     return jnp.concatenate(list(mpixla.alltoall(blocks, comm=comm)), join)
 
 
 def forward(x: Array) -> Array:
-    """The Fourier coefficients of an array that is split along axes 0 and 1: they are split along axes 1 and 2."""
+    """Return the Fourier coefficients, split along axes 1 and 2, of an array split along axes 0 and 1."""
     x = turn(jnp.fft.fft(x, axis=2), ALONG[1], split=2, join=1)
     x = turn(jnp.fft.fft(x, axis=1), ALONG[0], split=1, join=0)
     return jnp.fft.fft(x, axis=0)
 
 
 def backward(x: Array) -> Array:
-    """The array that has these coefficients."""
+    """Return the array that has these coefficients."""
     x = turn(jnp.fft.ifft(x, axis=0), ALONG[0], split=0, join=1)
     x = turn(jnp.fft.ifft(x, axis=1), ALONG[1], split=1, join=2)
     return jnp.fft.ifft(x, axis=2)
@@ -61,7 +61,7 @@ to_values = jax.vmap(lambda x: backward(x).real)
 
 
 def mine(whole: list[Any], axes: tuple[int, int]) -> list[Any]:
-    """This process's part of the coordinates along the three axes, two of which are split."""
+    """Return this process's part of the coordinates along the three axes, two of which are split."""
     for axis, parts, place in zip(axes, GRID, CART.coords, strict=True):
         whole[axis] = np.split(whole[axis], parts)[place]
     return np.meshgrid(*whole, indexing="ij", sparse=True)
@@ -81,7 +81,7 @@ class Flow:
         self.n = n
 
     def start(self) -> State:
-        """The Taylor-Green vortex."""
+        """Return the Taylor-Green vortex."""
         x, y, z = self.x
         u = jnp.stack([jnp.sin(x) * jnp.cos(y) * jnp.cos(z), -jnp.cos(x) * jnp.sin(y) * jnp.cos(z), 0 * (x + y + z)])
         u = to_coefficients(u)
@@ -92,13 +92,13 @@ class Flow:
         return 1j * jnp.stack([k[i - 2] * u[i - 1] - k[i - 1] * u[i - 2] for i in range(3)])
 
     def rate(self, u: Array, viscosity: Array) -> Array:
-        """Their change in time."""
+        """Return the rate of change of the coefficients."""
         force = to_coefficients(jnp.cross(to_values(u), to_values(self.curl(u)), axis=0)) * self.known
         along = sum(k * f for k, f in zip(self.k, force, strict=True)) / np.maximum(self.k2, 1)
         return force - jnp.stack([k * along for k in self.k]) - viscosity * self.k2 * u
 
     def advance(self, state: State, viscosity: Array, steps: int, dt: float) -> State:
-        """After so many time steps (Adams and Bashforth's)."""
+        """Advance by so many time steps (Adams and Bashforth's)."""
 
         def step(state: State, _: None) -> tuple[State, None]:
             u, before, number = state
@@ -109,20 +109,20 @@ class Flow:
         return jax.lax.scan(step, state, length=steps)[0]
 
     def spectrum(self, u: Array) -> Array:
-        """The energy by wave number, on every process."""
+        """Return the energy by wave number, on every process."""
         energy = (u.real**2 + u.imag**2).sum(0) / 2 / float(self.n) ** 6
         shell = np.rint(np.sqrt(self.k2)).astype(int)
         return mpixla.allreduce(jnp.bincount(shell.ravel(), energy.ravel(), length=self.n), op=MPI.SUM)
 
     def slice(self, u: Array) -> Array:
-        """The size of the vorticity where x is pi/2, as rows of y."""
+        """Return the size of the vorticity where x is pi/2, as rows of y."""
         size = jnp.sqrt((to_values(self.curl(u)) ** 2).sum(0))
         part = mpixla.allreduce((size * self.is_quarter).sum(0), op=MPI.SUM, comm=ALONG[0])
         return mpixla.allgather(part, comm=ALONG[1]).reshape(self.n, self.n)
 
 
 def error_of_transform(n: int) -> float:
-    """How far both ways are from jnp.fft's, of the whole array: the largest difference, by the largest value."""
+    """Return how far both ways are from jnp.fft's, of the whole array: the largest difference, by the largest value."""
     whole = jax.random.normal(jax.random.key(0), (n, n, n))
     part = whole[np.ix_(*(x.ravel() for x in mine([np.arange(n)] * 3, (0, 1))))]
     exact = jnp.fft.fftn(whole)

@@ -46,13 +46,13 @@ Step = Callable[[Any, Any, Any], tuple[Any, Any, Any]]
 
 
 def spread(rows: Any) -> Any:
-    """The rows but the first and the last, one time step later, without the cold columns at both ends."""
+    """Return the rows but the first and the last, one time step later, without the cold columns at both ends."""
     here = rows[1:-1, 1:-1]
     return here + SPREAD * (rows[:-2, 1:-1] + rows[2:, 1:-1] + rows[1:-1, :-2] + rows[1:-1, 2:] - 4 * here)
 
 
 def put(plate: Any, rows: Any, first: int) -> Any:
-    """The plate with other rows, or another row, from the first of them on, but for the cold columns."""
+    """Return the plate with other rows, or another row, from the first of them on, but for the cold columns."""
     return lax.dynamic_update_slice(plate, jnp.atleast_2d(rows), (first, 1))
 
 
@@ -69,8 +69,9 @@ def change_of(row: Any, before: Any) -> Any:
 
 
 def make(step: Step, begin: Callable[[], Any], end: Callable[[Any], Any]) -> Callable[[State, int], State]:
-    """The function that advances a state by some time steps, with what comes for the sum before the first step, and
-    what becomes of it after the last.
+    """Return the function that advances a state by some time steps.
+
+    ``begin`` returns the change of the plate before the first step; ``end`` gets the change after the last.
 
     There are two plates, each the strip with a cold column at both sides, and a step writes the one that it does not
     read. Two steps make a turn of the loop, after which each plate is where it was: else XLA would copy one in each.
@@ -92,12 +93,12 @@ def make(step: Step, begin: Callable[[], Any], end: Callable[[Any], Any]) -> Cal
 
 
 def neighbours(comm: MPI.Comm) -> tuple[int, int]:
-    """The ranks above and below this one."""
+    """Return the ranks above and below this one."""
     return (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
 
 
 def make_blocking(comm: MPI.Comm) -> Callable[[State, int], State]:
-    """The function that advances a state by some time steps, one thing after the other."""
+    """Return the function that advances a state by some time steps, one thing after the other."""
     above, below = neighbours(comm)
 
     def step(plate: Any, other: Any, _: Any) -> tuple[Any, Any, Any]:
@@ -113,7 +114,7 @@ def make_blocking(comm: MPI.Comm) -> Callable[[State, int], State]:
 
 
 def make_overlapped(comm: MPI.Comm) -> Callable[[State, int], State]:
-    """The same function, which computes while messages are on their way."""
+    """Return the same function, which computes while messages are on their way."""
     above, below = neighbours(comm)
 
     def step(plate: Any, other: Any, sum_of_changes: Any) -> tuple[Any, Any, Any]:
@@ -135,14 +136,14 @@ def make_overlapped(comm: MPI.Comm) -> Callable[[State, int], State]:
 
 
 def start(comm: MPI.Comm, ny: int, nx: int) -> State:
-    """A hot spot on a cold plate: this process's strip of it."""
+    """Return a hot spot on a cold plate: this process's strip of it."""
     rows = np.arange(comm.rank * ny // comm.size, (comm.rank + 1) * ny // comm.size)
     hot = np.exp(-(((rows[:, None] / ny - 0.4) ** 2 + (np.arange(nx) / nx - 0.5) ** 2) / 0.01))
     return jnp.asarray(hot, jnp.float32), jnp.zeros((), jnp.float32)
 
 
 def seconds(advance: Callable[[State, int], State], state: State, steps: int, comm: MPI.Comm) -> float:
-    """How long ``steps`` time steps take the slowest process."""
+    """Return how long ``steps`` time steps take the slowest process."""
     comm.Barrier()
     begin = time.perf_counter()
     jax.block_until_ready(advance(state, steps))
@@ -150,7 +151,7 @@ def seconds(advance: Callable[[State, int], State], state: State, steps: int, co
 
 
 def difference(a: Any, b: Any) -> float:
-    """Of the entries; where they are larger than 1, relative to the largest."""
+    """Return the largest difference of the entries, relative to the largest entry if that is greater than 1."""
     return float(jnp.abs(a - b).max() / jnp.maximum(jnp.abs(a).max(), 1))
 
 

@@ -40,27 +40,27 @@ class Droplets(NamedTuple):
 
 
 def flow(place: Array, time: Array) -> Array:
-    """The velocity of the fluid: vortices that sway."""
+    """Return the velocity of the fluid: vortices that sway."""
     x, y = 2 * jnp.pi * place[:, 0], 2 * jnp.pi * place[:, 1]
     x = x + 2 * jnp.sin(time)
     return jnp.stack([jnp.sin(x) * jnp.cos(y), -jnp.cos(x) * jnp.sin(y)], -1) / (2 * jnp.pi)
 
 
 def move(droplets: Droplets, time: Array, dt: float, inertia: float) -> Droplets:
-    """One time step later; the drag is taken at its end, so that any inertia is stable."""
+    """Advance by one time step; the drag is taken at its end, so that any inertia is stable."""
     speed = (droplets.speed + dt / inertia * flow(droplets.place, time)) / (1 + dt / inertia)
     place = droplets.place + dt * speed
     return Droplets(droplets.number, place - jnp.floor(place), speed)
 
 
 def owner_of(place: Array) -> Array:
-    """The rank in whose domain it is."""
+    """Return the rank in whose domain it is."""
     column, row = (jnp.clip(jnp.floor(place[:, i] * n).astype(int), 0, n - 1) for i, n in enumerate(GRID))
     return column * GRID[1] + row
 
 
 def to_their_owners(droplets: Droplets, count: Array) -> tuple[Droplets, Array, Array]:
-    """Sends them where they belong. Also how many there are here then, and how many of them are new."""
+    """Send droplets to their owners. Also return the number of droplets here, and how many of them are new."""
     room = len(droplets.number)
     owner = jnp.where(jnp.arange(room) < count, owner_of(droplets.place), COMM.size)
     order = jnp.argsort(owner)  # those for rank 0 first; rows without a droplet last
@@ -70,7 +70,7 @@ def to_their_owners(droplets: Droplets, count: Array) -> tuple[Droplets, Array, 
 
 
 def start(particles: int) -> Droplets:
-    """All droplets, at rest, in a round cloud: the same on any number of processes."""
+    """Return all droplets, at rest, in a round cloud: the same on any number of processes."""
     radius, angle = np.random.default_rng(1).random((2, particles))
     places = 0.4 + 0.3 * np.sqrt(radius) * np.array([np.cos(2 * np.pi * angle), np.sin(2 * np.pi * angle)])
     places = places.T.astype(np.float32)
@@ -78,7 +78,7 @@ def start(particles: int) -> Droplets:
 
 
 def keep_mine(all_of_them: Droplets, room: int) -> tuple[Droplets, Array]:
-    """Those that belong to this process, in arrays with more room, and how many they are."""
+    """Return the droplets of this process, in arrays with more room, and their number."""
     mine = np.flatnonzero(owner_of(all_of_them.place) == COMM.rank)
     rows = np.resize(mine, room) if len(mine) else np.zeros(room, int)  # behind them is anything
     return jax.tree.map(lambda a: jnp.asarray(a[rows]), all_of_them), jnp.asarray(len(mine))
@@ -126,7 +126,7 @@ def main() -> None:
 
     @jax.jit
     def advance(droplets: Droplets, count: Array, time: Array) -> Any:
-        """Some steps later; and of each step how many droplets this process has, and how many have just come."""
+        """Advance by some steps; return of each the number of droplets here, and how many have just come."""
 
         def step(state: Any, number: Array) -> Any:
             moved = move(state[0], time + number * dt, dt, options.inertia)
@@ -138,7 +138,7 @@ def main() -> None:
 
     @jax.jit
     def gather(droplets: Droplets, count: Array) -> Any:
-        """All droplets, on rank 0, those of rank 0 first; and how many each process has."""
+        """Return all droplets on rank 0, those of rank 0 first; and the number of each process."""
         return mpixla.gatherv(droplets, count, 0, capacity=options.particles)
 
     scenes, numbers = [gather(droplets, count)], []

@@ -85,12 +85,12 @@ class Block:
 
 
 def share(n: int, parts: int, index: int) -> slice:
-    """Part ``index`` of ``n`` cells. The lengths of the parts differ by one at most."""
+    """Return part ``index`` of ``n`` cells. The lengths of the parts differ by one at most."""
     return slice(n * index // parts, n * (index + 1) // parts)
 
 
 def process_grid(size: int, ny: int, nx: int) -> tuple[int, int]:
-    """The numbers of processes in y and x with the shortest halos."""
+    """Return the numbers of processes in y and x with the shortest halos."""
     grids = [(p, size // p) for p in range(size, 0, -1) if size % p == 0 and p <= ny and size // p <= nx]
     if not grids:
         raise ValueError(f"{size} processes cannot share {ny} x {nx} cells; use fewer processes or more cells.")
@@ -102,7 +102,7 @@ def decompose(comm: MPI.Intracomm, ny: int, nx: int) -> Block:
 
 
 def fill_halo(block: Block, fields: Fields) -> Fields:
-    """Fills the halo: from the neighbours; at walls eta and u go on unchanged (free slip), and v vanishes."""
+    """Fill the halo: from the neighbours; at walls eta and u go on unchanged (free slip), and v vanishes."""
     fields = mpixla.halo_exchange(fields, block.cart)
     south, north = block.cart.Shift(0, 1)
     for wall, halo, first in ((south, 0, 1), (north, -1, -2)):
@@ -113,7 +113,7 @@ def fill_halo(block: Block, fields: Fields) -> Fields:
 
 
 def gather(block: Block, fields: Fields) -> Fields | None:
-    """The fields of the whole domain, as NumPy arrays on rank 0."""
+    """Return the fields of the whole domain, as NumPy arrays on rank 0."""
     # Blocks may differ by a row or column, but gather() takes arrays of one shape: that of the largest block.
     py, px = block.cart.dims
     own = np.zeros((3, -(-block.ny // py), -(-block.nx // px)), fields.eta.dtype)
@@ -133,12 +133,12 @@ def gather(block: Block, fields: Fields) -> Fields | None:
 
 
 def coriolis(rows: slice) -> np.ndarray:
-    """The Coriolis parameter at the edges of these rows, from south to north."""
+    """Return the Coriolis parameter at the edges of these rows, from south to north."""
     return CORIOLIS + BETA * DY * np.arange(rows.start, rows.stop + 1)
 
 
 def jet(block: Block, waves: float = 2.0) -> Fields:
-    """An eastward jet in geostrophic balance, with waves of this amplitude (in m) on its surface."""
+    """Return an eastward jet in geostrophic balance, with waves of this amplitude (in m) on its surface."""
     y = DY * (np.arange(block.ny) + 0.5 - block.ny / 2)  # from the axis of the jet
     x = 2 * np.pi * (np.arange(block.nx) + 0.5) / block.nx
     u = JET_SPEED / np.cosh(y / JET_WIDTH) ** 2
@@ -174,7 +174,7 @@ def laplace(a: jax.Array) -> jax.Array:
 
 
 def tendencies(block: Block, fields: Fields) -> Fields:
-    """How fast the fields change in the block's cells (Sadourny's scheme, which conserves energy).
+    """Return how fast the fields change in the block's cells (Sadourny's scheme, which conserves energy).
 
     A mean or difference is one shorter and lies half a cell further; the slices choose what lies at the same place.
     """
@@ -198,7 +198,7 @@ def tendencies(block: Block, fields: Fields) -> Fields:
 
 
 def start(block: Block, initial: Initial = jet) -> State:
-    """The state at the beginning. ``initial`` gives the fields in the block's cells."""
+    """Return the state at the beginning. ``initial`` gives the fields in the block's cells."""
 
     @jax.jit
     def prepare(fields: Fields) -> State:
@@ -209,7 +209,7 @@ def start(block: Block, initial: Initial = jet) -> State:
 
 
 def make_advance(block: Block) -> Advance:
-    """A compiled function that takes a number of time steps (Adams-Bashforth)."""
+    """Return a compiled function that takes a number of time steps (Adams-Bashforth)."""
 
     def step(_: int, state: State) -> State:
         fields, before = state
@@ -222,7 +222,7 @@ def make_advance(block: Block) -> Advance:
 
 
 def simulate(comm: MPI.Intracomm, ny: int, nx: int, steps: int, initial: Initial = jet) -> Fields | None:
-    """Runs the model. Returns the fields of the whole domain on rank 0, None elsewhere."""
+    """Run the model. Return the fields of the whole domain on rank 0, None elsewhere."""
     block = decompose(comm, ny, nx)
     fields, _ = make_advance(block)(start(block, initial), steps)
     return gather(block, fields)
@@ -232,7 +232,7 @@ def simulate(comm: MPI.Intracomm, ny: int, nx: int, steps: int, initial: Initial
 
 
 def velocity(fields: Fields) -> tuple[np.ndarray, np.ndarray]:
-    """The velocity in the middle of the cells."""
+    """Return the velocity in the middle of the cells."""
     u = 0.5 * (fields.u + np.roll(fields.u, 1, axis=1))
     v = 0.5 * (fields.v + np.pad(fields.v, ((1, 0), (0, 0)))[:-1])
     return u, v
@@ -334,7 +334,7 @@ def parse(comm: MPI.Intracomm) -> argparse.Namespace:
 
 
 def problem_with(args: argparse.Namespace) -> str | None:
-    """What keeps this process from showing progress and saving files, as a sentence."""
+    """Return as a sentence why this process cannot show progress or save files."""
     needed = [] if args.benchmark else ["tqdm", *(["matplotlib", "PIL"] if args.save else [])]
     if not all(importlib.util.find_spec(module) for module in needed):
         return f"{', '.join(needed)} must be installed: pip install 'mpixla[demo]'."

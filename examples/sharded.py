@@ -44,19 +44,19 @@ PARTS = 20
 
 
 def laplacian_of_all(u: Array) -> Array:
-    """Of the whole array, periodic in both directions."""
+    """Return the Laplacian of the whole array, periodic in both directions."""
     return sum(jnp.roll(u, shift, axis) for shift in (1, -1) for axis in (0, 1)) - 4 * u
 
 
 def laplacian_of_mine(u: Array) -> Array:
-    """Of this process's rows."""
+    """Return the Laplacian of this process's rows."""
     padded = mpixla.halo_exchange(jnp.pad(u, ((1, 1), (0, 0))), RING, axes=(0,))
     return padded[:-2] + padded[2:] + jnp.roll(u, 1, 1) + jnp.roll(u, -1, 1) - 4 * u
 
 
 @partial(jax.jit, static_argnums=(0, 2))
 def advance(laplacian: Callable[[Array], Array], u: Array, steps: int) -> tuple[Array, Array]:
-    """u after so many time steps, and its energy."""
+    """Return u after so many time steps, and its energy."""
 
     def step(u: Array, _: None) -> tuple[Array, None]:
         f = u - u**3
@@ -107,7 +107,7 @@ def main() -> None:
     replicate = jax.jit(lambda u: u, out_shardings=everywhere)
 
     def whole(u: Array) -> np.ndarray:
-        """All rows, on every process."""
+        """Return all rows, on every process."""
         return np.asarray(replicate(u).addressable_data(0))
 
     u = jax.jit(noise, out_shardings=by_rows)()

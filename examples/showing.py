@@ -1,4 +1,4 @@
-"""What every example has beside its subject: a command line, a progress bar, a picture and a file.
+"""The common part of the examples: a command line, a progress bar, a picture and a file.
 
 Every rank parses the same command line, and rank 0 speaks for all. Only rank 0 draws.
 """
@@ -21,21 +21,21 @@ class Parser(argparse.ArgumentParser):
         super().__init__(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
 
     def add_argument(self, *names: str, help: str = "", default: Any = None, **options: Any) -> argparse.Action:
-        """argparse's: --help shows the default."""
+        """Add an argument, as argparse does, with its default in --help."""
         if default is not None and default != argparse.SUPPRESS:
             help = f"{help} (default: %(default)s)".lstrip()
         return super().add_argument(*names, help=help, default=default, **options)
 
     def takes_picture(self) -> None:
-        """Adds --save."""
+        """Add --save."""
         self.add_argument("--save", metavar="FILE", type=Path, help="draw what came of it into a .png, .pdf or .svg")
 
     def takes_data(self) -> None:
-        """Adds --data."""
+        """Add --data."""
         self.add_argument("--data", metavar="FILE", type=Path, help="write what came of it into a .npz")
 
     def parse(self) -> argparse.Namespace:
-        """The arguments, if this installation has what they need: else all ranks end."""
+        """Return the arguments, if this installation has what they need: else all ranks end."""
         options = self.parse_args()
         # What only rank 0 needs, only rank 0 may lack; all learn of it, so that all stop.
         problem = MPI.COMM_WORLD.bcast(_problem_with(options) if MPI.COMM_WORLD.rank == 0 else None)
@@ -50,7 +50,7 @@ class Parser(argparse.ArgumentParser):
         sys.exit(status)
 
     def error(self, message: str) -> NoReturn:
-        """Ends all ranks with a sentence. All of them must call it."""
+        """End all ranks with a sentence. All of them must call it."""
         self.exit(2, f"{self.prog}: {message}\n")
 
     def _print_message(self, message: str, file: Any = None) -> None:
@@ -59,7 +59,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _problem_with(options: argparse.Namespace) -> str | None:
-    """What keeps this process from showing progress and drawing, as a sentence."""
+    """Return as a sentence why this process cannot show progress or draw."""
     picture = getattr(options, "save", None)
     missing = [name for name in ["tqdm", *(["matplotlib"] if picture else [])] if not importlib.util.find_spec(name)]
     if missing:
@@ -79,13 +79,13 @@ def _problem_with(options: argparse.Namespace) -> str | None:
 
 
 def say(text: str) -> None:
-    """Prints on rank 0."""
+    """Print on rank 0."""
     if MPI.COMM_WORLD.rank == 0:
         print(text, flush=True)
 
 
 def progress(steps: Iterable[Any], unit: str) -> Iterator[Any]:
-    """Goes through them, with a progress bar on rank 0."""
+    """Go through them, with a progress bar on rank 0."""
     if MPI.COMM_WORLD.rank != 0:
         return iter(steps)
     from tqdm import tqdm
@@ -94,7 +94,7 @@ def progress(steps: Iterable[Any], unit: str) -> Iterator[Any]:
 
 
 def keep(file: Path | None, **arrays: Any) -> None:
-    """On rank 0, if there is a file: writes the arrays, for np.load."""
+    """Write the arrays, for np.load, on rank 0, if there is a file."""
     if file is None or MPI.COMM_WORLD.rank != 0:
         return
     np.savez(file, **arrays)
@@ -102,7 +102,7 @@ def keep(file: Path | None, **arrays: Any) -> None:
 
 
 def draw(file: Path | None, how: Callable[[Any], Any], **figure: Any) -> None:
-    """On rank 0, if there is a file: writes what how(pyplot) draws into a figure that is made with these arguments."""
+    """Write a figure of these arguments, in which how(pyplot) draws, on rank 0, if there is a file."""
     if file is None or MPI.COMM_WORLD.rank != 0:
         return
     import matplotlib

@@ -6,10 +6,10 @@
 The plate is warm on the inside and cold at its edges. It is split into strips of rows, one for each process. Every few
 steps the first process writes the whole plate to a file. A process that dies (--kill says which one kills itself, and
 --at in which step) makes the calls of the others fail. They revoke the communicator, so that nobody goes on waiting in
-it, shrink it to those that are left, split the plate of the last file among themselves, and go on from there. So the
+it, shrink it to the remaining ranks, split the plate of the last file among themselves, and go on from there. So the
 result does not depend on who died, or when.
 
-It needs an MPI with fault tolerance (ULFM), such as Open MPI 5. docs/trouble.md says what mpirun is to be told.
+It needs an MPI with fault tolerance (ULFM), such as Open MPI 5. docs/trouble.md lists the options of mpirun.
 """
 
 import argparse
@@ -39,7 +39,7 @@ Array = Any
 
 
 def warm_plate(ny: int, nx: int) -> np.ndarray:
-    """The plate at the beginning."""
+    """Return the plate at the beginning."""
     y, x = np.meshgrid(np.linspace(0, 1, ny), np.linspace(0, 1, nx), indexing="ij")
     return np.sin(np.pi * x) * np.sin(np.pi * y) + 0.3 * np.sin(3 * np.pi * x) * np.sin(2 * np.pi * y)
 
@@ -51,18 +51,18 @@ class Strips:
     """How the rows of a plate are shared by the processes of a communicator."""
 
     def __init__(self, comm: MPI.Comm, ny: int) -> None:
-        """Splits the inner rows; the first and the last one of the plate are its edges, and never change."""
+        """Split the inner rows; the first and the last one of the plate are its edges, and never change."""
         self.comm, self.rank = comm, comm.rank
         firsts = [1 + rank * (ny - 2) // comm.size for rank in range(comm.size + 1)]
         self.first, self.end = firsts[self.rank], firsts[self.rank + 1]
         self.rows = [end - first for first, end in itertools.pairwise(firsts)]
 
     def cut(self, plate: np.ndarray) -> Array:
-        """This process's strip, with the row above and the row below it."""
+        """Return this process's strip, with the row above and the row below it."""
         return jnp.asarray(plate[self.first - 1 : self.end + 1])
 
     def join(self, strip: Array, plate: np.ndarray) -> np.ndarray:
-        """The whole plate, on the first process; the edges are taken from a plate that has them.
+        """Return the whole plate, on the first process; the edges are taken from a plate that has them.
 
         Everyone waits for the result: that is where a process hears of what has failed in the steps before.
         """
@@ -70,7 +70,7 @@ class Strips:
         return np.concatenate([plate[:1], inner, plate[-1:]]) if self.rank == 0 else plate
 
     def make_step(self) -> Callable[[Array], Array]:
-        """The function from a strip to the strip one time step later."""
+        """Return the function from a strip to the strip one time step later."""
 
         above = self.rank - 1 if self.rank > 0 else MPI.PROC_NULL
         below = self.rank + 1 if self.rank < self.comm.size - 1 else MPI.PROC_NULL
@@ -91,7 +91,7 @@ class Strips:
 
 
 def write(file: Path, step: int, plate: np.ndarray) -> None:
-    """Writes beside the file first: who dies while writing leaves the old one whole."""
+    """Write beside the file first: a process that dies while writing leaves the old file whole."""
     beside = file.with_suffix(".new.npz")
     np.savez(beside, step=step, plate=plate)
     beside.replace(file)
@@ -106,7 +106,7 @@ def read(file: Path) -> tuple[int, np.ndarray]:
 
 
 def compute(strips: Strips, args: argparse.Namespace) -> np.ndarray:
-    """From the last checkpoint to the end. Any call in here may find that a process has died."""
+    """Compute from the last checkpoint to the end. Any call in here may find that a process has died."""
     at, plate = read(args.file)
     strip, step = strips.cut(plate), strips.make_step()
     while at < args.steps:
@@ -122,7 +122,7 @@ def compute(strips: Strips, args: argparse.Namespace) -> np.ndarray:
 
 
 def are_all_well(comm: MPI.Comm, well: bool) -> bool:
-    """Whether everyone was well and nobody has died: the same answer on all processes that are left."""
+    """Return whether every process was well and none has died: the same answer on all that are left."""
     try:
         return bool(comm.Agree(int(well)))
     except MPI.Exception as e:
@@ -131,7 +131,7 @@ def are_all_well(comm: MPI.Comm, well: bool) -> bool:
         return False
 
 
-def compute_whoever_dies(args: argparse.Namespace) -> tuple[np.ndarray, MPI.Comm]:
+def compute_despite_deaths(args: argparse.Namespace) -> tuple[np.ndarray, MPI.Comm]:
     comm: MPI.Comm = MPI.COMM_WORLD.Dup()
     while True:
         try:
@@ -166,7 +166,7 @@ def main() -> None:
     if world.rank == 0:
         write(args.file, 0, warm_plate(*args.size))
     world.Barrier()
-    plate, comm = compute_whoever_dies(args)
+    plate, comm = compute_despite_deaths(args)
     if comm.rank == 0:
         print(f"{comm.size} of {world.size} processes have come to step {args.steps}")
         print(f"in the middle it is {plate[args.size[0] // 2, args.size[1] // 2]:.6f}")

@@ -49,15 +49,15 @@ class Ladder:
         self.key = jax.random.key(seed)
 
     def coldness_of(self, number: Array) -> Array:
-        """The inverse of a replica's temperature."""
+        """Return the inverse of a replica's temperature."""
         return HOTTEST ** (-number / max(1, self.replicas - 1))
 
     def partner(self, step: Array) -> Array:
-        """With which replica each may swap in a step, perhaps one that there is not."""
+        """Return the replica with which each may swap in a step, which may not exist."""
         return self.numbers + jnp.where((self.numbers + step) % 2 == 0, 1, -1)
 
     def draw(self, step: Array) -> tuple[Array, Array, Array]:
-        """The random numbers of a step: for each replica its jump, whether it makes it, and whether its pair swaps."""
+        """Return a step's random numbers: for each replica its jump, whether it jumps, and whether its pair swaps."""
 
         def of(kind: int, number: Array, how: Any) -> Array:
             key = jax.random.fold_in(jax.random.fold_in(self.key, step), kind)
@@ -68,13 +68,13 @@ class Ladder:
         return of(0, self.numbers, jax.random.normal), of(1, self.numbers, uniform), of(2, pair, uniform)
 
     def move(self, x: Array, jump: Array, chance: Array) -> Array:
-        """Metropolis' step of each replica, the longer the hotter it is."""
+        """Make Metropolis' step of each replica, the longer the hotter it is."""
         new = x + jump / jnp.sqrt(self.coldness)
         better = self.coldness * (log_density(new) - log_density(x))
         return jnp.where(jnp.log(chance) < better, new, x)
 
     def swap(self, state: Any, partner: Array, chance: Array, may_swap: Array) -> tuple[Any, Array]:
-        """Each replica in its partner's place, if they swap; and which of them did."""
+        """Return each replica in its partner's place, if they swap; and which replicas did."""
         first, last = jax.tree.map(lambda a: a[0], state), jax.tree.map(lambda a: a[-1], state)
         below = mpixla.sendrecv(last, first, source=Shift(0, -1), dest=Shift(0, 1), comm=LINE)
         above = mpixla.sendrecv(first, last, source=Shift(0, 1), dest=Shift(0, -1), comm=LINE)
@@ -87,7 +87,7 @@ class Ladder:
         return jax.tree.map(lambda mine, their: jnp.where(swaps, their, mine), state, theirs), swaps
 
     def run(self, state: Any, first_step: Array, steps: int, may_swap: Array) -> tuple[Any, Any]:
-        """After so many steps; and of each step where all replicas are, which walkers they are, and who swapped."""
+        """Run so many steps; return also for each step the replicas' places, their walkers, and the swaps."""
 
         def step(state: Any, drawn: Any) -> tuple[Any, Any]:
             x, walkers = state
@@ -103,7 +103,7 @@ class Ladder:
 
 
 def sample(ladder: Ladder, run: Any, steps: int, may_swap: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Where each replica is after each step, which walker it is, and whether it has just swapped: by step and replica.
+    """Return for each step and replica its place, its walker, and whether it has just swapped.
 
     All begin at the same peak.
     """
@@ -116,7 +116,7 @@ def sample(ladder: Ladder, run: Any, steps: int, may_swap: bool) -> tuple[np.nda
 
 
 def shares(x: np.ndarray) -> np.ndarray:
-    """How much of the time is spent at each peak."""
+    """Return the share of the time that is spent at each peak."""
     return np.bincount(np.abs(x[:, None] - PLACES).argmin(1), minlength=len(PLACES)) / len(x)
 
 

@@ -62,7 +62,7 @@ def make_loss(places: Any, values: Any, enter: Edge, leave: Edge) -> Callable[[T
 
 
 def whole_parameters(hidden: int) -> Tree:
-    """Random ones of the whole network, which a process makes only to take its share."""
+    """Return random ones of the whole network, which a process makes only to take its share."""
     rng = np.random.default_rng(1)
 
     def matrix(m: int, n: int) -> np.ndarray:
@@ -86,14 +86,14 @@ def share_of(parameters: Tree, comm: MPI.Comm) -> Tree:
 
 
 def whole_of(shares: Tree) -> Tree:
-    """The whole parameters, or gradient, on all processes."""
+    """Return the whole parameters, or gradient, on all processes."""
     gathered = jax.tree.map(np.asarray, mpixla.allgather([{k: b[k] for k in SPLIT} for b in shares["blocks"]]))
     whole = [{name: np.concatenate(list(block[name]), axis) for name, axis in SPLIT.items()} for block in gathered]
     return shares | {"blocks": [b | w for b, w in zip(shares["blocks"], whole, strict=True)]}
 
 
 def make_steps(loss: Callable[[Tree], Any]) -> Callable[[Tree, Tree], tuple[Tree, Tree, Any]]:
-    """The function that goes down the gradient by so many steps, with momentum."""
+    """Return the function that goes down the gradient by so many steps, with momentum."""
 
     def step(state: tuple[Tree, Tree], _: None) -> tuple[tuple[Tree, Tree], Any]:
         parameters, speed = state
@@ -114,7 +114,7 @@ def train(loss: Callable[[Tree], Any], parameters: Tree, steps: int) -> tuple[Tr
 
 
 def places_and_values(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Each pixel's place, as waves, and its value: rings that two stones make in water."""
+    """Return each pixel's place, as waves, and its value: rings that two stones make in water."""
     y, x = (np.indices((size, size)).reshape(2, -1) + 0.5) / size
     waves = np.pi * np.arange(1, WAVES + 1)
     places = np.concatenate([f(np.outer(a, waves)) for a in (x, y) for f in (np.sin, np.cos)], axis=1)
@@ -123,7 +123,7 @@ def places_and_values(size: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def named(tree: Tree) -> dict[str, np.ndarray]:
-    """The arrays by names such as block 0 W1."""
+    """Return the arrays by names such as block 0 W1."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {
         jax.tree_util.keystr(k, simple=True, separator=" ").replace("blocks", "block"): np.asarray(x) for k, x in leaves
@@ -131,13 +131,13 @@ def named(tree: Tree) -> dict[str, np.ndarray]:
 
 
 def apart(split: Tree, whole: Tree) -> dict[str, float]:
-    """For each array, the largest difference over the largest entry."""
+    """Return for each array the largest difference over the largest entry."""
     other = named(whole)
     return {name: float(abs(x - other[name]).max() / abs(other[name]).max()) for name, x in named(split).items()}
 
 
 def picture(values: Any, fit: Any, losses: np.ndarray, alone: np.ndarray, gradients: dict[str, float]) -> Callable:
-    """What the network should fit and what it does, the loss on the way, and how far gradients are apart."""
+    """Draw the target and the network's output, the loss on the way, and the differences of gradients."""
 
     def how(pyplot: Any) -> None:
         size = round(len(values) ** 0.5)

@@ -35,7 +35,7 @@ State = tuple[
 
 
 def spirals(number: int) -> tuple[np.ndarray, np.ndarray]:
-    """Points on two spirals, and 1 or -1 for the one on which each lies."""
+    """Return points on two spirals, and 1 or -1 for the spiral of each."""
     rng = np.random.default_rng(1)
     side = rng.choice([-1.0, 1.0], number)
     angle = 3.2 * np.pi * np.sqrt(rng.uniform(0.02, 1, number))
@@ -44,13 +44,13 @@ def spirals(number: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def first_parameters() -> Parameters:
-    """Random ones, the same on every process: they come from the same seed."""
+    """Return random parameters, the same on every process, since they come from the same seed."""
     rng = np.random.default_rng(2)
     return [(jnp.asarray(rng.normal(0, 2 / m**0.5, (m, n))), jnp.zeros(n)) for m, n in pairwise(WIDTHS)]
 
 
 def network(parameters: Parameters, points: Any) -> Any:
-    """A number for each point, whose sign says on which spiral it is."""
+    """Return a number for each point, whose sign says on which spiral it is."""
     *hidden, (weights, bias) = parameters
     for w, b in hidden:
         points = jnp.tanh(points @ w + b)
@@ -59,7 +59,7 @@ def network(parameters: Parameters, points: Any) -> Any:
 
 def make_loss(comm: MPI.Comm, batch: int) -> Callable[[Parameters, Any, Any], Any]:
     def loss(parameters: Parameters, points: Any, sides: Any) -> Any:
-        """The mean over a batch, of which this process has these points."""
+        """Return the mean over a batch, of which this process has these points."""
         parameters = mpixla.pvary(parameters, comm=comm)  # in reverse mode, the sum of all processes' gradients
         own = jnp.logaddexp(0, -sides * network(parameters, points)).sum()
         return mpixla.allreduce(own, op=MPI.SUM, comm=comm) / batch
@@ -81,7 +81,7 @@ def adam(state: State, gradient: Parameters) -> State:
 
 
 def train(comm: MPI.Comm, points: Any, sides: Any, epochs: int) -> tuple[Parameters, np.ndarray]:
-    """The parameters at the end, and the loss of every batch in every epoch. The data are whole batches."""
+    """Return the parameters at the end, and the loss of every batch in every epoch. The data are whole batches."""
     batch = points.shape[1]
     own = slice(comm.rank * batch // comm.size, (comm.rank + 1) * batch // comm.size)
     data = jnp.asarray(points[:, own]), jnp.asarray(sides[:, own])
@@ -107,7 +107,7 @@ def train(comm: MPI.Comm, points: Any, sides: Any, epochs: int) -> tuple[Paramet
 
 
 def picture(shared: np.ndarray, alone: np.ndarray, parameters: Parameters, points: Any, sides: Any) -> Callable:
-    """The losses above their difference, and beside them what the network has learned."""
+    """Return the losses above their difference, and beside them what the network has learned."""
 
     def how(pyplot: Any) -> None:
         size = MPI.COMM_WORLD.size

@@ -26,7 +26,7 @@ STEP = 1e-4
 
 
 def forces(places: Any, others: Any) -> Any:
-    """What others pull at places, each as far as it is away."""
+    """Return the pull of others at places, each by its distance."""
     apart = others[None, :, :] - places[:, None, :]
     return (apart / (1e-2 + (apart**2).sum(-1, keepdims=True)) ** 1.5).mean(1)
 

@@ -1,4 +1,4 @@
-"""A master and its workers: tasks of uneven length, each for whoever is done first.
+"""A master and its workers: tasks of uneven length, each for the worker that is free first.
 
     python -m mpixla run -n 4 examples/workers.py --save workers.png
     python -m mpixla run -n 4 examples/workers.py --size 320 --tile 20
@@ -43,7 +43,7 @@ class Task(NamedTuple):
 
 
 def rates(state: Array) -> Array:
-    """The changes of both angles and both angular speeds."""
+    """Return the changes of both angles and both angular speeds."""
     a, b, u, v = state
     below = 3 - jnp.cos(2 * (a - b))
     du = -3 * jnp.sin(a) - jnp.sin(a - 2 * b) - 2 * jnp.sin(a - b) * (v**2 + u**2 * jnp.cos(a - b))
@@ -60,7 +60,7 @@ class Tiles:
         self.number = self.in_a_row**2
 
     def compute(self, number: Array) -> Array:
-        """When the pendulums of a tile first go over the top, or infinity."""
+        """Return when the pendulums of a tile first go over the top, or infinity."""
         first = jnp.stack([number // self.in_a_row, number % self.in_a_row]) * self.tile
         pixels = first[:, None] + jnp.arange(self.tile) + 0.5
         angles = (2 * pixels / self.size - 1) * jnp.pi
@@ -84,7 +84,7 @@ class Tiles:
 
 
 def work(tiles: Tiles) -> None:
-    """Computes the tiles that the master sends, until it has no more."""
+    """Compute the tiles that the master sends, until it has no more."""
 
     @jax.jit
     def loop() -> Array:
@@ -102,7 +102,7 @@ def work(tiles: Tiles) -> None:
 
 
 def hand_out(tiles: Tiles) -> tuple[np.ndarray, list[Task]]:
-    """The whole picture, and who has computed which tile, in the order in which they came in."""
+    """Return the whole picture, and who has computed which tile, in the order in which they came in."""
     status = MPI.Status()
 
     @mpixla.jit

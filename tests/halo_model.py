@@ -21,21 +21,21 @@ class Grid:
     ndim: int
 
     def inner(self, dimension, coordinate):
-        """How many cells a block has without its ghosts."""
+        """Return how many cells a block has without its ghosts."""
         return max(self.widths[dimension], 1) + (2 * coordinate + dimension) % 3
 
     def coordinates(self, rank):
         return [int(i) for i in np.unravel_index(rank, self.dims)]
 
     def shape(self, rank):
-        """Of a block with its ghosts; axes that are not exchanged have 2 or 3 items."""
+        """Return the shape of a block with its ghosts; axes that are not exchanged have 2 or 3 items."""
         shape = [2 + axis % 2 for axis in range(self.ndim)]
         for d, c in enumerate(self.coordinates(rank)):
             shape[self.axes[d]] = self.inner(d, c) + 2 * self.widths[d]
         return tuple(shape)
 
     def cells(self, rank):
-        """For each dimension where each line of the block is in the domain, and whether the block owns it."""
+        """Return for each dimension the places of the block's lines in the domain, and whether the block owns them."""
         for d, c in enumerate(self.coordinates(rank)):
             width, last = self.widths[d], self.dims[d] - 1
             sizes = [self.inner(d, i) for i in range(self.dims[d])]
@@ -60,7 +60,7 @@ class Grid:
         return np.zeros((*sizes, *rest), like.dtype)
 
     def exchanged(self, blocks, rank):
-        """What the exchange gives on a rank, from the blocks of all ranks."""
+        """Return the result of the exchange on a rank, from the blocks of all ranks."""
         front = range(len(self.axes))
         domain = self.domain(blocks[rank])
         for r, block in enumerate(blocks):
@@ -71,7 +71,7 @@ class Grid:
         return np.moveaxis(domain[np.ix_(*places)], front, self.axes)
 
     def transposed(self, blocks, rank):
-        """What its transpose gives: each cell's owner gets the sum, the others nothing."""
+        """Return the result of the transpose: each cell's owner gets the sum, other blocks zero."""
         front = range(len(self.axes))
         domain = self.domain(blocks[rank])
         for r, block in enumerate(blocks):
@@ -85,13 +85,13 @@ class Grid:
 
 
 def dims_of(dimensions, size):
-    """The ways to share the ranks between dimensions that differ most."""
+    """Return the ways to share the ranks between dimensions that differ most."""
     balanced = tuple(MPI.Compute_dims(size, dimensions))
     return sorted({balanced, balanced[::-1]}, reverse=True)
 
 
 def blocks_of(grid, size, dtype=np.float64, draw=0):
-    """The blocks of all ranks, with random values in the ghosts too."""
+    """Return the blocks of all ranks, with random values in the ghosts too."""
     rng = np.random.default_rng([draw, sum(grid.widths)])
     values = [rng.integers(-9, 10, grid.shape(r)) for r in range(size)]
     if np.dtype(dtype).name == "float8_e8m0fnu":  # powers of two only

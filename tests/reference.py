@@ -23,12 +23,12 @@ from mpixla import Shift  # the tests of compat put others' functions in the pla
 
 
 def _maximum(a: Any, b: Any) -> Any:
-    """np.maximum, which of zeros takes either: +0 if one is."""
+    """Return np.maximum, but of two zeros +0 if one is."""
     return np.where((a == 0) & (b == 0), np.where(np.signbit(a), b, a), np.maximum(a, b))
 
 
 def _minimum(a: Any, b: Any) -> Any:
-    """np.minimum, which of zeros takes either: -0 if one is."""
+    """Return np.minimum, but of two zeros -0 if one is."""
     return np.where((a == 0) & (b == 0), np.where(np.signbit(a), a, b), np.minimum(a, b))
 
 
@@ -121,7 +121,7 @@ def _fold(op: str, arrays: list[np.ndarray]) -> np.ndarray:
 
 
 def _neutral(op: str, like: np.ndarray) -> np.ndarray:
-    """An array that the reduction leaves anything unchanged by: found by trying, for this type."""
+    """Return an array that the reduction leaves anything unchanged by: found by trying, for this type."""
     candidates = [0, 1] if like.dtype.kind in "biu" else [0, 1, -np.inf, np.inf]
     if like.dtype in SHORT_DTYPES:
         limits = ml_dtypes.finfo(like.dtype)
@@ -147,7 +147,7 @@ def _ring(rank: int, size: int, step: int) -> tuple[int, int]:
 
 
 def _ends(comm: MPI.Comm, step: int, by: str) -> tuple[Any, Any, MPI.Comm]:
-    """Source, destination and communicator of messages that go up by so many ranks.
+    """Return source, destination and communicator of messages that go up by so many ranks.
 
     "ranks" are numbers, around the ring of the communicator, and "traced" are such that are known only at run time. All
     others are shifts: on the same ring, on a Cartesian communicator that is one, or on one with walls.
@@ -158,12 +158,12 @@ def _ends(comm: MPI.Comm, step: int, by: str) -> tuple[Any, Any, MPI.Comm]:
 
 
 def _traced_if(by: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    """The call, in which numbers among the operands are traced if that is asked for."""
+    """Return the call, in which numbers among the operands are traced if that is asked for."""
     return jax.jit(call) if by == "traced" else call
 
 
 def _arrives(inputs: list[list[np.ndarray]], rank: int, step: int, by: str) -> np.ndarray:
-    """What comes over that way: the last operand itself, where nothing does."""
+    """Return the message that arrives that way; without one, the last operand."""
     source = rank - step
     if by == "walls" and not 0 <= source < len(inputs):
         return inputs[rank][-1]
@@ -177,7 +177,7 @@ def _ways(size: int) -> list[dict[str, Any]]:
 
 
 def _send_then_recv(x: Any, comm: MPI.Comm, step: int, by: str) -> Any:
-    """Even ranks send first, odd ranks receive first; each works with the next rank up, without wrapping."""
+    """Send first on even ranks, receive first on odd ones; each works with the next rank up, without wrapping."""
     if by == "walls":  # one after the other
         source, dest, line = _ends(comm, 1, by)
         y = mpixla.recv(x, source, tag=step, comm=line)
@@ -199,7 +199,7 @@ def _send_then_recv(x: Any, comm: MPI.Comm, step: int, by: str) -> Any:
 
 
 def _counts(size: int, shift: int) -> list[int]:
-    """Rows for each rank: 2, 1, 0, 3 and so on, from another place for another shift; 0 on rank 0 for shift 2."""
+    """Return the rows for each rank: 2, 1, 0, 3 and so on, from another place for another shift; on rank 0 0 for 2."""
     return [(3 * (rank + shift) + 2) % 4 for rank in range(size)]
 
 
@@ -241,13 +241,13 @@ def _roomy(x: np.ndarray, room: int | None) -> np.ndarray:
 
 
 def _counted(inputs: list[list[np.ndarray]], shift: int, room: int | None) -> np.ndarray:
-    """The rows that count of all ranks, one behind the other."""
+    """Return the rows that count of all ranks, one behind the other."""
     counts = _counts(len(inputs), shift)
     return _roomy(np.concatenate([x[:n] for x, n in zip(_first(inputs), counts, strict=True)]), room)
 
 
 def _exchanged(rank: int, size: int, shift: int) -> tuple[list[int], list[int]]:
-    """Rows that a rank sends to each rank, and receives from each."""
+    """Return the rows that a rank sends to each rank, and receives from each."""
     rows = [[(i + 2 * j + 2 + shift) % 4 for j in range(size)] for i in range(size)]
     return rows[rank], [sent[rank] for sent in rows]
 
@@ -272,7 +272,7 @@ def _neighbor_alltoallv(x: Any, comm: MPI.Cartcomm, room: int | None) -> Any:
 
 
 def _rows_from_neighbors(inputs: list[np.ndarray], rank: int, periodic: bool, room: int | None) -> np.ndarray:
-    """Where counts are known only at run time, nothing comes from nobody, and the rest is zeros."""
+    """Return the rows of all slots; with counts known at run time, zeros where there is no neighbour."""
     rows = [x[1:3] if i == 0 else x[:1] for i, x in enumerate(_from_neighbors(inputs, rank, periodic))]
     if room is None:
         return np.concatenate(rows)
@@ -283,7 +283,7 @@ def _rows_from_neighbors(inputs: list[np.ndarray], rank: int, periodic: bool, ro
 
 
 def _line(comm: MPI.Comm, periodic: bool) -> MPI.Cartcomm:
-    """The ranks of the communicator in a row, or in a ring: made once for each."""
+    """Return the ranks of the communicator in a row, or in a ring: made once for each."""
     made = comm.Get_attr(_RING)
     if made is None:
         size = comm.Get_size()
@@ -293,7 +293,7 @@ def _line(comm: MPI.Comm, periodic: bool) -> MPI.Cartcomm:
 
 
 def _from_neighbors(inputs: list[np.ndarray], rank: int, periodic: bool) -> list[np.ndarray]:
-    """What the rank below has, and the one above; zeros where there is none."""
+    """Return the arrays of the ranks below and above; zeros where there is none."""
     size = len(inputs)
     below, above = inputs[(rank - 1) % size], inputs[(rank + 1) % size]
     return [
@@ -314,14 +314,14 @@ _CHAINS = {periodic: MPI.Comm.Create_keyval() for periodic in (False, True)}
 
 
 def _chain_of(comm: MPI.Comm, periodic: bool) -> Any:
-    """One for each communicator, which keeps it."""
+    """Return one for each communicator, which keeps it."""
     if comm.Get_attr(_CHAINS[periodic]) is None:
         comm.Set_attr(_CHAINS[periodic], comm.Create_cart([comm.Get_size()], [periodic]))
     return comm.Get_attr(_CHAINS[periodic])
 
 
 def _both_ways(x: Any, comm: MPI.Comm, step: int, by: str) -> Any:
-    """What was sent and what was received: all ranks start to receive, and to send, before they wait."""
+    """Return the sent and the received arrays: all ranks start to receive, and to send, before they wait."""
     below, above, comm = _ends(comm, step, by)
 
     def call(x: Any, below: Any, above: Any, tag: Any) -> Any:
@@ -515,45 +515,10 @@ ROWS = [
         replicated=True,
     ),
     Row(
-        "ialltoallv",
-        call=lambda x, comm, shift: mpixla.ialltoallv(
-            x, *_exchanged(comm.Get_rank(), comm.Get_size(), shift), comm=comm
-        ).wait(),
-        model=lambda inputs, rank, shift: ROW["alltoallv"].model(inputs, rank, shift),
-        shapes=lambda shape, rank, size, shift: [(sum(_exchanged(rank, size, shift)[0]), *shape)],
-        variants=lambda size: [{"shift": 0}, {"shift": 2}],
-    ),
-    Row(
-        "ibarrier",
-        call=lambda comm: mpixla.ibarrier(comm=comm).wait(),
-        model=lambda inputs, rank: None,
-        shapes=lambda shape, **_: [],
-    ),
-    Row(
-        "iexscan",
-        call=lambda x, comm, op: mpixla.iexscan(x, getattr(MPI, op), comm=comm).wait(),
-        model=lambda inputs, rank, op: _fold(op, _first(inputs)[:rank] or [_neutral(op, inputs[0][0])]),
-        variants=_reductions,
-        takes=_takes,
-    ),
-    Row(
-        "igather",
-        call=lambda x, comm, root: mpixla.igather(x, root, comm=comm).wait(),
-        model=lambda inputs, rank, root: np.stack(_first(inputs)) if rank == root else inputs[rank][0],
-        variants=_roots,
-    ),
-    Row(
         "irecv",
         call=lambda x, comm, **kw: _both_ways(x, comm, **kw),
         model=_sent_and_received,
         variants=_ways,
-    ),
-    Row(
-        "ireduce",
-        call=lambda x, comm, op, root: mpixla.ireduce(x, getattr(MPI, op), root, comm=comm).wait(),
-        model=lambda inputs, rank, op, root: _fold(op, _first(inputs)) if rank == root else inputs[rank][0],
-        variants=_rooted_reductions,
-        takes=_takes,
     ),
     Row(
         "ireduce_scatter",
@@ -562,20 +527,6 @@ ROWS = [
         shapes=lambda shape, size, **_: [(size, *shape)],
         variants=_reductions,
         takes=_takes,
-    ),
-    Row(
-        "iscan",
-        call=lambda x, comm, op: mpixla.iscan(x, getattr(MPI, op), comm=comm).wait(),
-        model=lambda inputs, rank, op: _fold(op, _first(inputs)[: rank + 1]),
-        variants=_reductions,
-        takes=_takes,
-    ),
-    Row(
-        "iscatter",
-        call=lambda x, comm, root: mpixla.iscatter(x, root, comm=comm).wait(),
-        model=lambda inputs, rank, root: inputs[root][0][rank],
-        shapes=lambda shape, rank, size, root: [(size, *shape) if rank == root else shape],
-        variants=_roots,
     ),
     Row(
         "isend",
@@ -674,7 +625,7 @@ ROW = {row.name: row for row in ROWS}
 def operands(
     row: Row, dtype: np.dtype, shape: Shape, rank: int, size: int, draw: int = 0, **variant: Any
 ) -> list[np.ndarray]:
-    """The operands of one rank: small random values, the same ones whichever rank asks; other ones for each draw."""
+    """Return the operands of one rank: small random values, equal on all ranks that ask; new ones for each draw."""
     rng = np.random.default_rng([rank, sum(row.name.encode()), draw])
     return [_values(rng, dtype, s) for s in row.shapes(shape=shape, rank=rank, size=size, **variant)]
 
@@ -701,7 +652,7 @@ NAN_ON = ("none", "first", "last", "every", "random")
 def special(
     row: Row, dtype: np.dtype, shape: Shape, rank: int, size: int, nan_on: str, **variant: Any
 ) -> list[np.ndarray]:
-    """The operands of one rank: infinities, signed zeros, subnormal and other numbers of a float type, and NaNs."""
+    """Return the operands of one rank: infinities, signed zeros, subnormals and other numbers of a float, and NaNs."""
     rng = np.random.default_rng([rank, sum(row.name.encode()), NAN_ON.index(nan_on), 2])
     codes = _special_codes(dtype)
     is_nan = np.isnan(codes.astype(np.float64))
@@ -714,7 +665,7 @@ def special(
 
 
 def _special_codes(dtype: np.dtype) -> np.ndarray:
-    """All values of an 8-bit type; of a larger one those at which something changes, with both signs."""
+    """Return all codes of an 8-bit type; of a larger type the codes at limits of its format, with both signs."""
     if dtype.itemsize == 1:
         return np.arange(256, dtype=np.uint8).view(dtype)
     info = ml_dtypes.finfo(dtype)
@@ -726,19 +677,19 @@ def _special_codes(dtype: np.dtype) -> np.ndarray:
 
 
 def expected(row: Row, dtype: np.dtype, shape: Shape, rank: int, size: int, draw: int = 0, **variant: Any) -> Any:
-    """What the row's operation must give on one rank."""
+    """Return the right result of the row's operation on one rank."""
     inputs = [operands(row, dtype, shape, r, size, draw, **variant) for r in range(size)]
     return row.model(inputs, rank, **variant)
 
 
 def normal(row: Row, shape: Shape, rank: int, size: int, draw: int = 0, **variant: Any) -> list[np.ndarray]:
-    """Operands of one rank as doubles that no two ranks share, for derivatives."""
+    """Return the operands of one rank as doubles that no two ranks share, for derivatives."""
     rng = np.random.default_rng([rank, sum(row.name.encode()), draw, 1])
     return [rng.normal(size=s) for s in row.shapes(shape=shape, rank=rank, size=size, **variant)]
 
 
 def difference(row: Row, inputs: list[Any], tangents: list[Any], rank: int, **variant: Any) -> np.ndarray:
-    """The derivative of the result on one rank along all ranks' tangents, by central differences of the model."""
+    """Return the derivative of one rank's result along all ranks' tangents, by central differences of the model."""
     step = 1e-6
 
     def at(h: float) -> Any:
@@ -751,7 +702,7 @@ def difference(row: Row, inputs: list[Any], tangents: list[Any], rank: int, **va
 
 
 def in_turn(cases: list[Any], choices: list[Any]) -> list[Any]:
-    """Each case with one of the choices, in turn: all pairs would take too long, and say little more."""
+    """Return each case with one of the choices, in turn: all pairs would take too long."""
     import pytest  # the rest of this file is used without it, too
 
     return [
@@ -761,6 +712,6 @@ def in_turn(cases: list[Any], choices: list[Any]) -> list[Any]:
 
 
 def bits(x: Any) -> np.ndarray:
-    """An array's bytes, so that types that NumPy does not know are compared exactly."""
+    """Return an array's bytes, so that types that NumPy does not know are compared exactly."""
     x = np.ascontiguousarray(x)
     return np.frombuffer(x.tobytes(), np.uint8)

@@ -147,9 +147,10 @@ test-gpu-headers: $(GPU_HEADERS)/are-there ## compare what is assumed of CUDA an
 	@$(BIN)/cmake --build $(GPU_HEADERS)/build --target gpu_header_tests >$(GPU_HEADERS)/log 2>&1 || { cat $(GPU_HEADERS)/log >&2; exit 1; }
 	$(BIN)/ctest --test-dir $(GPU_HEADERS)/build --tests-regex '^(cuda|nccl|hip|rccl)_header$$' --no-tests=error
 
-# dpctl, and a SYCL runtime for which the processor is a device, in an environment of their own.
+# dpctl, and a SYCL runtime for which the processor is a device, in an environment of their own: the versions that go with
+# JAX's plugin for Intel's GPUs.
 SYCL := .venv/sycl-$(PYTHON_VERSION)
-SYCL_PACKAGES ?= dpctl intel-sycl-rt intel-opencl-rt
+SYCL_PACKAGES ?= dpctl==0.19.0 intel-sycl-rt==2025.1.1 intel-opencl-rt==2025.1.1
 
 $(SYCL)/installed: | prerequisites
 	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)

@@ -1,4 +1,4 @@
-"""What `make release` does beside building: checks what the repository says of itself, and lists what came of it.
+"""The part of `make release` beside building: checks of the repository's facts, and a list of the results.
 
 python tools/release.py source FOLDER [--tag v1.2.3] [--repository URL]    the last commit, ready to be built
 python tools/release.py fits FILE...                                       those that this machine can install
@@ -25,7 +25,7 @@ LINK = re.compile(r"(!?)(\[[^\[\]]*\]\()([^()\s]+)(?=\))")
 
 
 def versions(root: Path = ROOT) -> dict[str, str]:
-    """Which version each file says that this is; the changes' is the newest that they have an entry for."""
+    """Return the version in each file; that of the changes is the newest that they have an entry for."""
 
     def found(file: str, pattern: str) -> str:
         match = re.search(pattern, (root / file).read_text(), re.MULTILINE)
@@ -52,7 +52,7 @@ def relative_links(markdown: str) -> list[str]:
 
 
 def with_whole_links(readme: str, repository: str, tag: str) -> str:
-    """README.md for a page elsewhere, as PyPI's: its links lead into the repository."""
+    """Return README.md for a page elsewhere, as PyPI's: its links lead into the repository."""
 
     def whole(match: re.Match[str]) -> str:
         picture, text, target = match.groups()

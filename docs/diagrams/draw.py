@@ -88,7 +88,7 @@ class Drawing:
 
 
 def life_of_a_call() -> Drawing:
-    """From a line of Python to MPI and back."""
+    """Draw a call from a line of Python to MPI and back."""
     d = Drawing(880, 470, "The life of a call, from a line of Python to MPI and back")
 
     def row(y: float, name: str, when: str, boxes: Iterable[tuple[str, Colour]]) -> None:
@@ -142,7 +142,7 @@ def life_of_a_call() -> Drawing:
 
 
 def _columns(d: Drawing, left: float, title: str, above: str, below: str, draw: Callable[[list[float]], None]) -> None:
-    """Three ranks, with a value of each above and below."""
+    """Draw three ranks, with a value of each above and below."""
     xs = [left + 38 + 82 * r for r in range(3)]
     d.text(left + 120, 34, title, bold=True)
     for r, x in enumerate(xs):
@@ -153,7 +153,7 @@ def _columns(d: Drawing, left: float, title: str, above: str, below: str, draw: 
 
 
 def cotangents_of_allreduce() -> Drawing:
-    """Which cotangents go where: an allreduce, and pvary."""
+    """Draw the cotangents of an allreduce, and of pvary."""
     d = Drawing(1060, 290, "Which cotangents of an allreduce go where")
 
     def into_all(xs: list[float]) -> None:
@@ -189,7 +189,7 @@ def cotangents_of_allreduce() -> Drawing:
 
 
 def cotangents_of_sendrecv() -> Drawing:
-    """Which cotangents go where: a message to the right comes back from there."""
+    """Draw the cotangents of a message: one to the right comes back from there."""
     d = Drawing(760, 190, "Which cotangents of a sendrecv go where")
     for left, title, above, below, colour in (
         (20, "sendrecv, forward", "x", "y", INK),
@@ -223,7 +223,7 @@ def cotangents_of_sendrecv() -> Drawing:
 
 
 def cotangents_of_halo_exchange() -> Drawing:
-    """Which cotangents go where: those of ghosts are added to what they are copies of."""
+    """Draw the cotangents of a halo exchange: those of ghosts are added to the originals'."""
     d = Drawing(760, 300, "Which cotangents of a halo exchange go where")
     cell = 48
     for top, title, letter, colour in ((52, "halo_exchange, forward", "u", INK), (186, "backward", "ū", RED[1])):

@@ -17,32 +17,42 @@ typedef struct window {
     int64_t counts[WINDOW_LOOPS], steps[WINDOW_LOOPS]; /* steps in bytes */
 } window;
 
-/* Returns the box in an array. Beginnings are clamped, as XLA does for those known at run time only. */
-static window window_of(const frame_window *w, const frame_buffer *box, const int64_t *begin) {
+/* Sets `*v` to the box in an array. Beginnings are clamped, as XLA does for those known at run time only. Loops beyond
+ * those of the box stay unset, as clearing all would take longer than a short message. */
+static void window_set(window *v, const frame_window *w, const frame_buffer *box, const int64_t *begin) {
     int64_t step = box->dtype->row->itemsize;
-    window v = {.first = w->array, .size = step};
+    v->first = w->array;
+    v->size = step;
+    v->loops = 0;
     for (int64_t i = box->axes; i-- > 0 && box->count > 0;) {
         const int64_t items = box->dims[i], last = w->dims[i] - items;
-        v.first += (begin[i] < 0 ? 0 : begin[i] > last ? last : begin[i]) * step;
-        if (v.loops == 0 && v.size == step) {
-            v.size *= items;
-        } else if (v.loops > 0 && v.counts[v.loops - 1] * v.steps[v.loops - 1] == step) {
-            v.counts[v.loops - 1] *= items;
+        v->first += (begin[i] < 0 ? 0 : begin[i] > last ? last : begin[i]) * step;
+        if (v->loops == 0 && v->size == step) {
+            v->size *= items;
+        } else if (v->loops > 0 && v->counts[v->loops - 1] * v->steps[v->loops - 1] == step) {
+            v->counts[v->loops - 1] *= items;
         } else if (items > 1) {
-            v.counts[v.loops] = items;
-            v.steps[v.loops++] = step;
+            v->counts[v->loops] = items;
+            v->steps[v->loops++] = step;
         }
         step *= w->dims[i];
     }
-    return v;
 }
 
-static window window_sent(const frame *f) {
-    return window_of(&f->sent_window, &f->send, f->arrays[ATTRIBUTE_SENDBEGIN].items);
+/* Sets `*v` to the box that the call sends, or receives; to the whole buffer if the call has no such window. */
+static void window_sent_set(window *v, const frame *f) {
+    v->first = f->send.data;
+    v->loops = 0;
+    if (f->sent_window.dims) window_set(v, &f->sent_window, &f->send, f->arrays[ATTRIBUTE_SENDBEGIN].items);
+}
+static void window_received_set(window *v, const frame *f) {
+    v->first = f->recv.data;
+    v->loops = 0;
+    if (f->received_window.dims) window_set(v, &f->received_window, &f->recv, f->arrays[ATTRIBUTE_RECVBEGIN].items);
 }
 
-static window window_to_receive(const frame *f) {
-    return window_of(&f->received_window, &f->recv, f->arrays[ATTRIBUTE_RECVBEGIN].items);
+static void window_places_clear(const window *w, int64_t places[WINDOW_LOOPS]) {
+    for (int i = 1; i < w->loops; i++) places[i] = 0;
 }
 
 /* Moves `w` on to the next blocks of the innermost loop, whose indices in the outer loops are `places`. Returns 0 after
@@ -66,21 +76,22 @@ static pieces window_pieces(const window *w, int64_t bytes) {
                     .distance = w->loops > 0 ? w->steps[0] : w->size};
 }
 
-/* Packs or unpacks (`action`) the first so many bytes of the box, a piece of the message at a time. */
-static void window_apply(window w, pieces_action *action, char *message, int64_t bytes) {
+/* Packs or unpacks (`action`) the first so many bytes of the box, a piece of the message at a time. Uses `w` up. */
+static void window_apply(window *w, pieces_action *action, char *message, int64_t bytes) {
     static const pieces_place host = {.device = NULL};
-    int64_t places[WINDOW_LOOPS] = {0};
+    int64_t places[WINDOW_LOOPS];
+    window_places_clear(w, places);
     while (bytes > 0) {
-        pieces p = window_pieces(&w, bytes);
+        pieces p = window_pieces(w, bytes);
         (void)action(&host, p, message); /* cannot fail in the host's memory */
         message += p.number * p.size;
         bytes -= p.number * p.size;
-        if (bytes > 0 && bytes < p.size && p.number < (w.loops > 0 ? w.counts[0] : 1)) { /* a block that is cut */
+        if (bytes > 0 && bytes < p.size && p.number < (w->loops > 0 ? w->counts[0] : 1)) { /* a block that is cut */
             p = (pieces){.first = p.first + p.number * p.distance, .number = 1, .size = bytes, .distance = bytes};
             (void)action(&host, p, message);
             return;
         }
-        if (!window_next(&w, places)) return;
+        if (!window_next(w, places)) return;
     }
 }
 
@@ -97,8 +108,9 @@ int window_begin(frame *f) {
         for (int64_t i = 0; i < f->recv.axes; i++) bytes *= f->received_window.dims[i];
         copy_bytes(f->received_window.array, f->template_.data, bytes);
     }
-    const window out = sends ? window_sent(f) : (window){.first = f->send.data};
-    const window in = receives ? window_to_receive(f) : (window){.first = f->recv.data};
+    window out, in;
+    window_sent_set(&out, f);
+    window_received_set(&in, f);
     /* MPI may not be given memory to read and to write at once. */
     const int is_packed = sends && bytes_sent > 0 &&
                           (out.loops > 0 || (receives && in.loops == 0 &&
@@ -112,32 +124,39 @@ int window_begin(frame *f) {
     if (!f->packed) return facts_fail(&f->facts);
     if (is_packed) {
         f->send.data = f->packed->data;
-        window_apply(out, pieces_pack, f->send.data, bytes_sent);
+        window_apply(&out, pieces_pack, f->send.data, bytes_sent);
     }
     if (is_unpacked) f->recv.data = f->packed->data + ahead;
     return 0;
 }
 
-/* Fills the box, from this byte of the message on, with copies of an item. */
-static void window_fill(const frame *f, window w, int64_t from) {
+/* Fills the box, from this byte of the message on, with copies of an item. Uses `w` up. */
+static void window_fill(const frame *f, window *w, int64_t from) {
     const int64_t itemsize = f->recv.dtype->row->itemsize;
     const char *item = (const char *)f->arrays[ATTRIBUTE_FILL].items;
-    int64_t places[WINDOW_LOOPS] = {0}, at = 0;
+    int64_t places[WINDOW_LOOPS], at = 0;
+    window_places_clear(w, places);
     do {
-        const pieces p = window_pieces(&w, INT64_MAX);
+        const pieces p = window_pieces(w, INT64_MAX);
         for (int64_t i = 0; i < p.number; i++)
             for (int64_t j = 0; j < p.size; j += itemsize, at += itemsize)
                 if (at >= from) memcpy(p.first + i * p.distance + j, item, (size_t)itemsize);
-    } while (window_next(&w, places));
+    } while (window_next(w, places));
 }
 
 int window_received(frame *f) {
     const int code = frame_arrived_set(f, f->status);
     if (code != 0) return code;
     const int64_t bytes = frame_buffer_bytes(&f->recv), arrived = f->arrived < bytes ? f->arrived : bytes;
-    const window w = window_to_receive(f);
-    if (w.loops > 0) window_apply(w, pieces_unpack, f->recv.data, arrived);
-    if (arrived < bytes && f->arrays[ATTRIBUTE_FILL].size > 0) window_fill(f, w, arrived);
+    const int is_filled = arrived < bytes && f->arrays[ATTRIBUTE_FILL].size > 0;
+    if (!f->packed && !is_filled) return 0; /* received in place */
+    window w;
+    window_received_set(&w, f);
+    if (w.loops > 0) window_apply(&w, pieces_unpack, f->recv.data, arrived);
+    if (is_filled) {
+        window_received_set(&w, f);
+        window_fill(f, &w, arrived);
+    }
     return 0;
 }
 

@@ -40,23 +40,16 @@ from .ops.exact import fsum
 from .ops.halo import halo_exchange, halo_start
 from .ops.inner import norm, vdot
 from .ops.neighbor import neighbor_allgather, neighbor_alltoall, neighbor_alltoallv
-from .ops.point_to_point import MessageStatus, recv, send, sendrecv, shift
+from .ops.point_to_point import recv, send, sendrecv, shift
 from .ops.replicated import assert_replicated
 from .ops.request import (
     Request,
     iallgather,
     iallreduce,
     ialltoall,
-    ialltoallv,
-    ibarrier,
     ibcast,
-    iexscan,
-    igather,
     irecv,
-    ireduce,
     ireduce_scatter,
-    iscan,
-    iscatter,
     isend,
     isendrecv,
     overlap,
@@ -68,7 +61,6 @@ from .patches import JaxVersionWarning as JaxVersionWarning
 
 __all__ = [
     "MPIError",
-    "MessageStatus",
     "Request",
     "Shift",
     "allgather",
@@ -96,16 +88,9 @@ __all__ = [
     "iallgather",
     "iallreduce",
     "ialltoall",
-    "ialltoallv",
-    "ibarrier",
     "ibcast",
-    "iexscan",
-    "igather",
     "irecv",
-    "ireduce",
     "ireduce_scatter",
-    "iscan",
-    "iscatter",
     "isend",
     "isendrecv",
     "jit",
@@ -157,7 +142,7 @@ if _started.is_of_run():
 _agreement.begin_agreed_parts()
 _patches.install()
 if (_report := _settings.removed_variables_report()) and _MPI.COMM_WORLD.Get_rank() == 0:
-    _speaker.say(_report)
+    _speaker.print_message(_report)
 _patches.warn_of_newer_jax()
 if _settings.is_on("MPIXLA_DEBUG"):
     set_logging(True)

@@ -5,7 +5,7 @@ import sys
 
 from . import __version__
 from .base.command_line import RANKS, is_kind, parse_seconds
-from .extend import Parser
+from .extend import RankZeroParser
 from .tools import bench, info, selftest
 
 
@@ -20,7 +20,7 @@ def main(arguments: list[str] | None = None) -> int:
     Args:
         arguments: the command line, by default that of this process.
     """
-    parser = Parser(
+    parser = RankZeroParser(
         prog="python -m mpixla",
         description="Says what is installed, tests it, or measures it, on all ranks under mpirun; or starts a program.",
     )

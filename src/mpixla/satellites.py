@@ -34,4 +34,4 @@ _module, _options = module_run() or ("", [])
 if _module == "mpixla" and sys.argv[1:2] == ["run"]:  # the process becomes MPI's launcher here
     import_module(".run.start", __package__).run(sys.argv[2:], [sys.executable, *_options])
 elif _module == "mpixla.distributed":
-    import_module(".distributed._trampoline", __package__).prepare()
+    import_module(".distributed._trampoline", __package__).prepare_jaxlib()

@@ -30,11 +30,11 @@ def pytest_report_header():
 
 @pytest.fixture(scope="session")
 def page():
-    """What the code of docs/solvers.md defines."""
+    """Return the names that the code of docs/solvers.md defines."""
     return pages.run(pages.SOLVERS, print=lambda *_: None)
 
 
 @pytest.fixture
 def mine(rank, size):  # noqa: F811
-    """The cells of this rank."""
+    """Return the cells of this rank."""
     return slice(rank * CELLS // size, (rank + 1) * CELLS // size)

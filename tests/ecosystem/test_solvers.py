@@ -19,7 +19,7 @@ def rms(x):
 
 
 def whole_rate(t, u, k):
-    """The page's `rate`, of all cells."""
+    """Return the page's `rate`, of all cells."""
     return k * laplacian(u)
 
 

@@ -13,7 +13,7 @@ QUICK = ("test_overlap.py", "test_refusals.py", "test_showing.py", "test_trainin
 
 @pytest.fixture
 def computed(example, tmp_path):  # noqa: F811
-    """Runs an example, which must draw a picture: what it prints, and the arrays that it saves."""
+    """Run an example, which must draw a picture, and return its output and the arrays that it saves."""
 
     def run(n, name, *arguments, **how):
         done = example(n, name, *arguments, "--data", "out.npz", "--save", "out.png", **how)

@@ -7,7 +7,7 @@ DURATION, DIFFUSIVITY, GROWTH, NOISE = 1.0, 2e-4, 1.0, 0.003
 
 
 def run(first):
-    """The last state: cell by cell from the fluxes through eastern and northern faces, with np.roll."""
+    """Return the last state: cell by cell from the fluxes through eastern and northern faces, with np.roll."""
     size = len(first)
     h = 1 / size
     steps = 10 * int(np.ceil(DURATION * size / 8))

@@ -7,7 +7,7 @@ SIZE = 12
 
 
 def mean_and_temperature(k):
-    """By faces: each carries its conductivity times the difference of two cells, or of a cell and the edge."""
+    """Solve by faces: each carries its conductivity times the difference of two cells, or of a cell and the edge."""
     y, x = (np.indices((SIZE, SIZE)) + 0.5) / SIZE
     heat = np.exp(-((x - 0.5) ** 2 + (y - 0.5) ** 2) / 0.005)
     numbers = np.pad(np.arange(SIZE * SIZE).reshape(SIZE, SIZE), 1, constant_values=-1)

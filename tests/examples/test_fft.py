@@ -10,7 +10,7 @@ N, REYNOLDS, STEPS, DT = 12, 50, 20, 0.05
 
 
 def numpy_spectra(viscosity, steps):
-    """The energy by wave number at the beginning and after each tenth of the steps, in double precision."""
+    """Return the energy by wave number at the beginning and after each tenth of the steps, in double precision."""
     k = np.stack(np.meshgrid(*[np.fft.fftfreq(N, 1 / N)] * 3, indexing="ij"))
     k2 = (k**2).sum(0)
     x, y, z = np.meshgrid(*[2 * np.pi * np.arange(N) / N] * 3, indexing="ij")

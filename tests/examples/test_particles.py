@@ -9,7 +9,7 @@ GRIDS = {1: (1, 1), 2: (2, 1), 3: (3, 1), 4: (2, 2)}
 
 
 def numpy_places():
-    """The places of all droplets after each step, in double precision."""
+    """Return the places of all droplets after each step, in double precision."""
     radius, angle = np.random.default_rng(1).random((2, PARTICLES))
     place = 0.4 + 0.3 * np.sqrt(radius)[:, None] * np.stack([np.cos(2 * np.pi * angle), np.sin(2 * np.pi * angle)], 1)
     speed, dt = np.zeros_like(place), TIME / STEPS

@@ -26,14 +26,14 @@ RNG = np.random.default_rng(1)
 
 
 def rough(ny, nx):
-    """A random state of large amplitude, whose v vanishes at the northern wall."""
+    """Return a random state of large amplitude, whose v vanishes at the northern wall."""
     eta, u, v = RNG.uniform(-1, 1, (3, ny, nx)) * [[[5]], [[3]], [[3]]]
     v[-1] = 0
     return eta, u, v
 
 
 def kelvin(ny, nx, time):
-    """A Kelvin wave, the exact linear solution that leans on the southern wall and runs east at speed sqrt(G H)."""
+    """Return a Kelvin wave, an exact linear solution along the southern wall that runs east at speed sqrt(G H)."""
     y, x = (np.indices((ny, nx)) + 0.5) * D
     c = np.sqrt(G * H)
     k = 2 * np.pi / (nx * D)
@@ -82,7 +82,7 @@ def run_cases(file):
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """From a number of ranks to what they computed."""
+    """Return a function from a number of ranks to the results of the example."""
     from jobs import start  # which the program that this module is cannot import
 
     known = {}
@@ -110,7 +110,7 @@ def west(a):
 
 
 def rates(eta, u, v):
-    """eta, u: [ny, nx]; v: [ny + 1, nx] with v[j] on the southern face of row j."""
+    """Return the rates of eta and u, [ny, nx], and of v, [ny + 1, nx], where v[j] is on the southern face of row j."""
     ny = len(eta)
     h = np.pad(H + eta, ((1, 1), (0, 0)), "edge")  # h[j + 1] is row j
     wide_u = np.pad(u, ((1, 1), (0, 0)), "edge")
@@ -168,7 +168,7 @@ def test_mass_is_conserved(results, ranks):
         assert abs((last[0] - first[0]).mean()) < 1e-14 * H, name
 
 
-def test_rest_stays_rest(results):
+def test_field_at_rest_stays_at_rest(results):
     assert not results(1)["rest last"].any()
 
 

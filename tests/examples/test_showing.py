@@ -1,4 +1,4 @@
-"""What the examples have in common."""
+"""The module that the examples share."""
 
 import argparse
 import sys

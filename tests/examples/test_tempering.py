@@ -34,7 +34,7 @@ def test_samples(computed):
 
 
 def check_swaps(walkers, swapped):
-    """Whoever swaps is where its partner was, and no walker is lost or there twice."""
+    """Check that a replica that swaps gets its partner's place, and that no walker is lost or doubled."""
     assert (np.sort(walkers, axis=1) == np.arange(REPLICAS)).all()
     number = np.arange(REPLICAS)
     partner = number + np.where((number + np.arange(STEPS)[:, None]) % 2 == 0, 1, -1)

@@ -9,7 +9,7 @@ SMALL = ("--points", "60", "--batch", "20", "--epochs", "4")
 
 
 def train(batches, epochs, parameters):
-    """The loss of every batch, and the parameters at the end: backpropagation and Adam, written out."""
+    """Return the loss of every batch, and the parameters at the end: backpropagation and Adam, written out."""
     parameters = [np.array(p, float) for p in parameters]
     means, squares = ([np.zeros_like(p) for p in parameters] for _ in range(2))
     losses = []

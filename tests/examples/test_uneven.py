@@ -4,9 +4,9 @@ import jax
 import numpy as np
 import pytest
 
-from mpixla.trace.match import match
-from mpixla.trace.read import read
-from mpixla.trace.tables import who_waited
+from mpixla.trace.match import match_calls
+from mpixla.trace.read import read_timelines
+from mpixla.trace.tables import sum_waits
 
 
 @pytest.mark.long
@@ -14,14 +14,14 @@ def test_the_others_wait_for_rank_0(example, tmp_path):
     options = ("--particles", "400", "--more", "6", "--steps", "10")
     done = example(3, "uneven", *options, MPIXLA_TRACE="traces")
     assert done.stdout.startswith("10 steps, energy ")
-    found = read(tmp_path / "traces")
-    match(found)
+    found = read_timelines(tmp_path / "traces")
+    match_calls(found)
     assert found.notes == []
     # But not in the first step, for which each rank compiles.
     for timeline in found.timelines.values():
         sums = [call for call in timeline.calls if call.name == "allreduce"]
         timeline.calls = sums[1:]
-    waits = who_waited(found)
+    waits = sum_waits(found)
     for rank in (1, 2):
         for late in (1, 2):
             if (rank, late) in waits:

@@ -7,7 +7,7 @@ SIZE, TILE, TIME, DT = 24, 6, 8, 0.02
 
 
 def numpy_picture():
-    """When the pendulums first go over the top, in double precision."""
+    """Return when the pendulums first go over the top, in double precision."""
     angles = (2 * (np.arange(SIZE) + 0.5) / SIZE - 1) * np.pi
     b, a = np.meshgrid(angles, angles, indexing="ij")
     state = np.stack([a, b, 0 * a, 0 * b])

@@ -31,13 +31,13 @@ def register_objects(communicators, reductions):
 
 
 def add(a, b, datatype):
-    """Adds float32 numbers: a reduction made by MPI.Op.Create."""
+    """Add float32 numbers: a reduction made by MPI.Op.Create."""
     total = np.frombuffer(b, np.float32)
     total += np.frombuffer(a, np.float32)
 
 
 def differences(files, comm):
-    """Yields the names of programs whose results on this rank have other bits, with both results."""
+    """Yield the names of programs whose results on this rank have other bits, with both results."""
     rank = comm.Get_rank()
     for name in sorted({path.rpartition("/")[0] for path in files}):
         operands, results = (

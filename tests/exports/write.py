@@ -1,4 +1,4 @@
-"""Writes a corpus of exported programs, with the oldest JAX that is supported:
+"""A program that writes a corpus of exported programs, with the oldest JAX that is supported.
 
 PYTHONPATH=tests:tests/helpers mpirun -n 2 python tests/exports/write.py VERSION
 
@@ -25,7 +25,7 @@ SHAPE = (3,)
 
 
 def row_programs(comm):
-    """Yields name, function, operands and the oracle's result (None if it has none) of each row of the oracle.
+    """Yield name, function, operands and the oracle's result (None if it has none) of each row of the oracle.
 
     Only `allreduce` has every reduction. A differentiable row is there once more, as its pullback.
     """
@@ -63,7 +63,7 @@ def row_programs(comm):
 
 
 def other_programs(comm, user_made):
-    """Yields name, function and operands of programs that no row of the oracle makes."""
+    """Yield name, function and operands of programs that no row of the oracle makes."""
     rank = comm.Get_rank()
     x = np.arange(6, dtype=np.float32).reshape(2, 3) + rank
     y = (x - 2).astype(np.float16)

@@ -104,7 +104,7 @@ def _table(tested: str, before: str) -> Iterator[str]:
 
 
 def main() -> None:
-    """Replaces the table, and leaves the rest of the document alone."""
+    """Replace the table, and leave the rest of the document alone."""
     text = DOCUMENT.read_text()
     DOCUMENT.write_text(fill(text, BEGIN, "\n".join(_table(sys.argv[1], between(text, BEGIN)))))
 

@@ -31,7 +31,7 @@ class Ended(NamedTuple):
 
 
 def _kill_all_of(job: str) -> None:
-    """Kills the processes of a job, wherever its launcher has put them."""
+    """Kill the processes of a job, wherever its launcher has put them."""
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if f"FAULT_JOB={job}".encode() in (process / "environ").read_bytes().split(b"\0"):

@@ -89,7 +89,7 @@ class Check:
 
 
 def own(what: str, name: str, **how: Any) -> Check:
-    """A check by one of the programs beside this file."""
+    """Return a check by one of the programs beside this file."""
     return Check(what, (str(HERE / "programs.py"), name), **how)
 
 
@@ -162,7 +162,7 @@ def suite(name: str, *arguments: str) -> tuple[str, ...]:
 
 
 class Run:
-    """All checks, some at a time, until the time is over.
+    """A run of all checks, some at a time, until the time is over.
 
     Args:
         variables: of all jobs.
@@ -177,7 +177,7 @@ class Run:
         self._lock = threading.Lock()
 
     def all(self, wanted: list[Check], at_once: int) -> bool:
-        """Returns whether none has failed."""
+        """Run the checks, and return whether none has failed."""
         for check in wanted:
             self.results[check.name] = {"outcome": "not run", "why": "the time was over", "seconds": 0.0}
         with ThreadPoolExecutor(at_once) as pool:
@@ -225,11 +225,11 @@ class Run:
         return None
 
     def _keep(self, log: Path, number: int) -> None:
-        """What a file of the suite has printed when it failed."""
+        """Keep the output of a file of the suite that failed."""
         log.replace(log.with_suffix(f".{number}.log"))
 
     def page(self) -> str:
-        """The results, to be read."""
+        """Return the results, to be read."""
         count = {kind: 0 for kind in ("passed", "failed", "skipped", "not run")}
         for result in self.results.values():
             count[result["outcome"]] += 1
@@ -245,7 +245,7 @@ class Run:
 
 
 def judge(check: Check, done: machine.Ended) -> tuple[str, str]:
-    """The outcome of a check, and why."""
+    """Return the outcome of a check, and why."""
     skipped = re.search(r"^SKIPPED: (.*)$", done.text, re.MULTILINE)
     if done.status is None:
         return "failed", f"it did not end within {done.seconds:.0f} s"

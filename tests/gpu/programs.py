@@ -34,14 +34,14 @@ def program(fun: Callable[[], None]) -> Callable[[], None]:
 
 
 def mpixla() -> Any:
-    """Imported by each program, after what it does to the environment."""
+    """Import mpixla for a program, after that has set its environment."""
     import mpixla
 
     return mpixla
 
 
 def use_gpu() -> None:
-    """JAX must not have fallen back to the CPU."""
+    """Check that JAX has not fallen back to the CPU."""
     platform = jax.devices()[0].platform
     assert FAKE or platform == "gpu", f"JAX uses {platform}"
 
@@ -51,7 +51,7 @@ def total(x: Any, comm: MPI.Comm | None = None) -> Any:
 
 
 def transport(wanted: str) -> str:
-    """How collective calls travel, after a first one; it must be as wanted."""
+    """Return the transport of collective calls after a first one; it must be the expected one."""
     from mpixla.mpi import gpu
 
     try:
@@ -68,13 +68,13 @@ def transport(wanted: str) -> str:
 
 
 def use_transport() -> None:
-    """JAX uses the GPU, and collective calls the transport that the check asks for."""
+    """Check that JAX uses the GPU, and collective calls the transport that the check asks for."""
     use_gpu()
     transport(os.environ["MPIXLA_GPU_TRANSPORT"])
 
 
 def refusal(call: Callable[[], Any], *parts: str) -> None:
-    """The call is refused, in a sentence with all these parts."""
+    """Check that the call is refused, in a sentence with all these parts."""
     try:
         result = jax.block_until_ready(call())
     except Exception as e:
@@ -90,7 +90,7 @@ def refusal(call: Callable[[], Any], *parts: str) -> None:
 
 
 def compare(dtypes: Iterable[Any], shape: tuple[int, ...], *, all_variants: bool) -> None:
-    """Every operation with NumPy: all variants that take a type in one program."""
+    """Compare every operation with NumPy: all variants that take a type in one program."""
     from reference import ROWS, bits, expected, operands
 
     done = 0
@@ -116,7 +116,7 @@ def compare(dtypes: Iterable[Any], shape: tuple[int, ...], *, all_variants: bool
 
 @program
 def values() -> None:
-    """Every operation, every reduction, every element type."""
+    """Compare every operation, every reduction and every element type with NumPy."""
     from reference import DTYPES
 
     use_transport()
@@ -125,21 +125,21 @@ def values() -> None:
 
 @program
 def few_values() -> None:
-    """Every operation once."""
+    """Compare every operation with NumPy once."""
     use_transport()
     compare(["float32"], (3,), all_variants=False)
 
 
 @program
 def large() -> None:
-    """Arrays that travel in several pieces."""
+    """Exchange arrays that travel in several pieces."""
     use_transport()
     compare(["float32"], (1201, 1103), all_variants=False)
 
 
 @program
 def order() -> None:
-    """Kernels write what calls send, and read what they receive: whole numbers, so that the result is exact."""
+    """Check the order of calls and kernels: calls send what kernels wrote, and kernels read what calls received."""
     use_transport()
     below, above = (RANK - 1) % SIZE, (RANK + 1) % SIZE
     steps, programs, length = 20, 5, 1 << 20
@@ -171,7 +171,7 @@ def order() -> None:
 
 @program
 def model() -> None:
-    """The shallow-water example gives on all ranks what it gives on one."""
+    """Check that the shallow-water example gives the same on all ranks as on one."""
     import shallow_water
 
     use_transport()
@@ -187,7 +187,7 @@ def model() -> None:
 
 @program
 def one_gpu_for_two() -> None:
-    """NCCL was asked for, and the ranks share a GPU."""
+    """Ask for NCCL where the ranks share a GPU."""
     use_gpu()
     refusal(lambda: total(jnp.ones(3)), "MPIXLA_GPU_TRANSPORT asks for", "same GPU", "NCCL_MULTI_RANK_GPU_ENABLE=1")
     other = 1 - RANK
@@ -196,7 +196,7 @@ def one_gpu_for_two() -> None:
 
 @program
 def no_gpus_for_mpi() -> None:
-    """MPI was asked for, and takes no GPU's memory."""
+    """Ask for MPI where MPI takes no GPU's memory."""
     if FAKE:
         raise SkippedError("MPI can be given the fake GPU's memory")
     mpixla()  # connects to MPI
@@ -211,21 +211,21 @@ def no_gpus_for_mpi() -> None:
 
 @program
 def different_wishes() -> None:
-    """Each rank has its own MPIXLA_GPU_TRANSPORT."""
+    """Give each rank its own MPIXLA_GPU_TRANSPORT."""
     use_gpu()
     refusal(lambda: total(jnp.ones(3)), "is host on rank 0, and nccl on rank 1")
 
 
 @program
 def select_late() -> None:
-    """A GPU is chosen after JAX has started."""
+    """Choose a GPU after JAX has started."""
     use_gpu()
     refusal(lambda: mpixla().select_local_gpu(), "after JAX had started")
 
 
 @program
 def select_early() -> None:
-    """Each rank has its GPU, and JAX uses it."""
+    """Give each rank a GPU of its own, which JAX uses."""
     chosen = mpixla().select_local_gpu()
     assert isinstance(chosen, int), chosen
     library = mpixla()
@@ -240,7 +240,7 @@ def select_early() -> None:
 
 @program
 def mixed_ranks() -> None:
-    """The last rank has no GPU."""
+    """Call on ranks of which the last has no GPU."""
     if RANK < SIZE - 1:
         use_gpu()
     else:
@@ -256,7 +256,7 @@ def mixed_ranks() -> None:
 
 @program
 def mixed_arrays() -> None:
-    """The last rank has its arrays in the host's memory, and then in the GPU's."""
+    """Call with the last rank's arrays in the host's memory, and then in the GPU's."""
     if FAKE:
         raise SkippedError("the fake GPU takes the arrays of all devices")
     use_gpu()
@@ -273,7 +273,7 @@ def mixed_arrays() -> None:
 
 @program
 def own_reduction() -> None:
-    """A reduction of the user's own, which NCCL and the GPU cannot run."""
+    """Reduce with a function of the user's own, which NCCL and the GPU cannot run."""
     use_transport()
 
     def larger(a: MPI.buffer, b: MPI.buffer, dtype: MPI.Datatype) -> None:
@@ -290,7 +290,7 @@ def own_reduction() -> None:
 
 
 def fail_on_rank_1() -> Any:
-    """A message that is too long for its receiver. Returns the result of the call that fails."""
+    """Send a message that is too long for its receiver. Return the result of the call that fails."""
     if RANK == 0:
         mpixla().send(jnp.zeros(50), 1, tag=8)
     if RANK == 1:
@@ -306,7 +306,7 @@ def fail_on_rank_1() -> Any:
 
 @program
 def failing_call() -> None:
-    """It is an exception, and what follows works."""
+    """Check that a failing call raises, and that later calls work."""
     use_transport()
     for _ in range(3):
         if RANK == 1:
@@ -319,7 +319,7 @@ def failing_call() -> None:
 
 @program
 def freed_communicator() -> None:
-    """A program runs on a communicator that was freed since."""
+    """Run a program on a communicator that was freed since."""
     use_transport()
     comm = WORLD.Dup()
     run = jax.jit(lambda x: mpixla().allreduce(x, MPI.SUM, comm=comm))
@@ -331,7 +331,7 @@ def freed_communicator() -> None:
 
 @program
 def pending() -> None:
-    """The process ends right after dispatching."""
+    """End the process right after dispatching."""
     use_transport()
 
     def busy(x: Any) -> Any:
@@ -348,7 +348,7 @@ def pending() -> None:
 
 @program
 def uncaught() -> None:
-    """One rank ends with an exception while the others wait for it."""
+    """End one rank with an exception while the others wait for it."""
     use_transport()
     if RANK == 1:
         raise KeyError("lost on rank 1")
@@ -357,7 +357,7 @@ def uncaught() -> None:
 
 @program
 def unheard() -> None:
-    """Nobody looks at the result of a call that fails."""
+    """Make a call that fails, and ignore its result."""
     use_gpu()
     fail_on_rank_1()
 

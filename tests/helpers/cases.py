@@ -13,7 +13,7 @@ HOWS = {"eager": lambda f: f, "jit": jax.jit, "sealed": mpixla.jit}
 
 
 def cases(which=lambda row, variant: True):
-    """Each row with each variant of its static arguments, where that is asked for."""
+    """Return each row with each variant of its static arguments, or one variant unless all are asked for."""
     return [
         pytest.param(row, variant, id=f"{row.name}-{variant}")
         for row in ROWS
@@ -23,12 +23,12 @@ def cases(which=lambda row, variant: True):
 
 
 def explicit_mesh():
-    """A mesh of this process's device that JAX has in all types, as a context manager."""
+    """Return a mesh of this process's device that JAX has in all types, as a context manager."""
     return jax.set_mesh(jax.make_mesh((1,), ("x",), axis_types=(jax.sharding.AxisType.Explicit,)))
 
 
 def check_refused(call, kind, sentence):
-    """A call without arguments is refused, eagerly and when traced, with a sentence that has these words."""
+    """Check that a call is refused, eagerly and when traced, with a sentence that has these words."""
     for mode in (lambda f: f, jax.jit):
         with pytest.raises(kind, match=sentence) as raised:
             mode(lambda: call())()

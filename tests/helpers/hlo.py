@@ -29,7 +29,7 @@ class Instruction:
         return max((prod(map(int, s.split(","))) for s in re.findall(r"\w\[([\d,]+)\]", self.shape)), default=1)
 
     def called(self) -> list[str]:
-        """The computations that it runs, in their order: of a loop the condition comes first."""
+        """Return the computations that it runs, in their order: of a loop the condition comes first."""
         found = dict(
             re.findall(
                 r"\b(condition|body|to_apply|true_computation|false_computation|calls)=%([\w.-]+)", self.attributes
@@ -49,7 +49,7 @@ class Computation:
     root: str = ""
 
     def source(self, name: str, index: int | None = None) -> Instruction:
-        """The instruction that makes a value, or one part of a tuple, seen through what only hands it on."""
+        """Return the instruction that makes a value, or one part of a tuple, seen through what only hands it on."""
         made = self.instructions[name]
         if made.opcode == "get-tuple-element":
             found = re.search(r"index=(\d+)", made.attributes)
@@ -62,7 +62,7 @@ class Computation:
         return made
 
     def ordered(self) -> list[Instruction]:
-        """What takes a token or gives one, in the order of the schedule."""
+        """Return the instructions that take or give a token, in the order of the schedule."""
         kinds = ("custom-call", "while", "conditional")
         return [
             x
@@ -71,7 +71,7 @@ class Computation:
         ]
 
     def before(self, instruction: Instruction) -> Instruction:
-        """What gave an instruction its token, or the array that stands for one."""
+        """Return the instruction that gave an instruction its token, or the array that stands for a token."""
         for name in instruction.operands:
             operand = self.instructions[name]
             if operand.has_token:
@@ -101,7 +101,7 @@ class Program:
         assert self.entry
 
     def running(self, name: str | None = None, loops: int = 0) -> Iterator[tuple[int, Computation, Instruction]]:
-        """Everything that the program runs, in its order, fusions as one, and how many loops it is in."""
+        """Yield all instructions that run, in their order, fusions as one, and the number of loops around each."""
         computation = self.computations[name or self.entry]
         for instruction in computation.instructions.values():
             yield loops, computation, instruction
@@ -110,27 +110,27 @@ class Program:
                     yield from self.running(called, loops + (instruction.opcode == "while"))
 
     def calls(self, prefix: str) -> list[str]:
-        """The targets of custom calls with this prefix, without it, in the order of the schedule."""
+        """Return the targets of custom calls with this prefix, without it, in the order of the schedule."""
         return [x.target[len(prefix) :] for _, _, x in self.running() if x.target and x.target.startswith(prefix)]
 
     def places(self, *names: str) -> list[list[int]]:
-        """For each operation of mpixla's, or opcode, at which steps of the schedule it runs, alone or in a fusion."""
+        """Return for each operation or opcode the steps of the schedule at which it runs, alone or in a fusion."""
         steps = [{*self._opcodes(x), (x.target or "").removeprefix("mpixla_")} for _, _, x in self.running()]
         return [[i for i, step in enumerate(steps) if name in step] for name in names]
 
     def _opcodes(self, instruction: Instruction) -> set[str]:
-        """Its own, or of a fusion those of what was fused."""
+        """Return its opcode, or of a fusion the opcodes of the fused instructions."""
         if instruction.opcode != "fusion":
             return {instruction.opcode}
         (name,) = instruction.called()
         return {x.opcode for x in self.computations[name].instructions.values()}
 
     def copies(self, least: int) -> list[tuple[int, Instruction]]:
-        """Copies of this many elements or more, and how many loops they are in."""
+        """Return the copies of this many elements or more, and the number of loops around each."""
         return [(loops, x) for loops, _, x in self.running() if x.size >= least and self._only_copies(x)]
 
     def _only_copies(self, instruction: Instruction) -> bool:
-        """Whether it does nothing but move an array: fusions of copies, reshapes and transpositions do not compute."""
+        """Return whether it only moves an array: fusions of copies, reshapes and transpositions compute nothing."""
         opcodes = self._opcodes(instruction)
         if instruction.opcode != "fusion":
             return bool(opcodes & {"copy", "copy-start", "transpose"})
@@ -140,7 +140,7 @@ class Program:
 
 
 def _closing(text: str, start: int) -> int:
-    """The place behind the parenthesis that closes the one at ``start``."""
+    """Return the place behind the parenthesis that closes the one at ``start``."""
     depth = 0
     for i in range(start, len(text)):
         depth += {"(": 1, ")": -1}.get(text[i], 0)

@@ -18,12 +18,12 @@ PATIENCE = 600
 
 
 def facts(said):
-    """What `python -m mpixla` prints, and nothing else, by the words at the left."""
+    """Return the output of `python -m mpixla` by the words at the left, and check that it is complete."""
     return dict(re.split(r"  +", line, maxsplit=1) for line in said.splitlines())
 
 
 def alone(*arguments, cwd=None, timeout=200, **environment):
-    """Runs Python with these arguments and without mpirun, as one rank: alone("-c", code) -> CompletedProcess."""
+    """Run Python with these arguments and without mpirun, as one rank: alone("-c", code) -> CompletedProcess."""
     return subprocess.run(
         [sys.executable, *map(str, arguments)],
         env={**os.environ, **environment},
@@ -38,7 +38,7 @@ def alone(*arguments, cwd=None, timeout=200, **environment):
 
 
 def together(programs, begin=""):
-    """One script of several programs by their names, so that they share a start. Each says its name at its end.
+    """Return one script of several programs by their names, so that they share a start. Each says its name at its end.
 
     They are functions, in which what `begin` defines is there; none may end the job. See `all_ended`.
     """
@@ -50,13 +50,13 @@ def together(programs, begin=""):
 
 
 def all_ended(done, programs, n):
-    """Whether each of `n` ranks came to the end of each program (see `together`)."""
+    """Return whether each of `n` ranks came to the end of each program (see `together`)."""
     said = done.stdout.splitlines()
     return {name: said.count(name) for name in programs} == dict.fromkeys(programs, n)
 
 
 def soon(seconds):
-    """Code for the beginning of a script: ranks tell of a wait, and look at it again, each time after so long."""
+    """Return code for the beginning of a script: a wait is reported and checked again, each time after so long."""
     return f"""
     import importlib.machinery as _machinery
     def _load(loader, module, load=_machinery.SourceFileLoader.exec_module):
@@ -69,7 +69,7 @@ def soon(seconds):
 
 @pytest.fixture
 def job(tmp_path):
-    """Runs Python code on `n` ranks: job(n, code, *arguments, timeout=..., **environment) -> CompletedProcess.
+    """Run Python code on `n` ranks: job(n, code, *arguments, timeout=..., **environment) -> CompletedProcess.
 
     `options` are mpirun's, `python` Python's own. With `by_run` it is `python -m mpixla run` in place of mpirun.
 
@@ -86,7 +86,7 @@ def job(tmp_path):
 
 @pytest.fixture
 def example(tmp_path):
-    """Runs examples/`name`.py on `n` ranks, as `job` runs code: example(n, name, *arguments) -> CompletedProcess."""
+    """Run examples/`name`.py on `n` ranks, as `job` runs code: example(n, name, *arguments) -> CompletedProcess."""
 
     def run(n, name, *arguments, cwd=tmp_path, timeout=200, **named):
         return start(n, ROOT / f"examples/{name}.py", *arguments, cwd=cwd, timeout=timeout, **named)
@@ -107,7 +107,7 @@ def start(
     python=(),
     **environment,
 ):
-    """Runs a script on `n` ranks, with mpirun's `options` and Python's, and waits for it (see `job`)."""
+    """Run a script on `n` ranks, with mpirun's `options` and Python's, and wait for it (see `job`)."""
     if by_run:
         command = [sys.executable, *python, "-m", "mpixla", "run", "-n", str(n), *options, "--", str(script)]
     else:

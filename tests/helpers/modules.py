@@ -10,7 +10,7 @@ BASH = Path("/usr/share/modules/init/bash")
 
 
 def make(folder, mpi):
-    """The variables of shells that know the modules `python`, which is this one, and `openmpi`, an MPI in a folder.
+    """Return the variables of shells that know the modules `python`, this one, and `openmpi`, an MPI in a folder.
 
     Shells that are not interactive read the file that BASH_ENV names. Where there are no modules the test is skipped.
     """

@@ -7,18 +7,12 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-
-import mpixla
-
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
 PAGES = [README, *sorted(DOCS.glob("*.md"))]
 SOLVERS = (DOCS / "solvers.md").read_text()
-SOLVERS_WITHOUT_LIBRARIES = SOLVERS.partition("## diffrax")[0]
-RUN_TIME = SOLVERS.partition("## Ranks and counts known at run time")[2].partition("\n## ")[0]
+SOLVERS_WITHOUT_LIBRARIES = re.sub(r"\n## diffrax.*?(?=\n## Ranks and counts)", "", SOLVERS, flags=re.DOTALL)
 
 
 class Block(NamedTuple):
@@ -47,7 +41,7 @@ _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$(?=(?:\s+```text\n(.*?)^```$)?)", re.
 
 
 def blocks(page, *languages):
-    """The blocks of a page in these languages, by default in any."""
+    """Return the blocks of a page in these languages, by default in any."""
     text = page.read_text()
     return [
         Block(page.name, text[: found.start(2)].count("\n") + 1, *found.groups())
@@ -57,7 +51,7 @@ def blocks(page, *languages):
 
 
 def block(page, words):
-    """The one block of a page that has these words in its code."""
+    """Return the one block of a page that has these words in its code."""
     (found,) = (block for block in blocks(page) if words in block.text)
     return found
 
@@ -67,17 +61,7 @@ def blocks_of(text):
 
 
 def run(text, **names):
-    """What the code of a part of a page defines, beside what pages take for known and these names."""
-    known = {
-        "jax": jax,
-        "jnp": jnp,
-        "mpixla": mpixla,
-        "x": jnp.ones(3),
-        "y": jnp.ones(3),
-        "u": jnp.ones((4, 4)),
-        "interior": (2, 2),
-    }
-    defined = known | names
+    """Run the code of a page as printed, and return the names that it defines; ``names`` replace built-in ones."""
     for block in blocks_of(text):
-        exec(block, defined)
-    return defined
+        exec(block, names)
+    return names

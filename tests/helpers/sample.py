@@ -9,14 +9,14 @@ def add_options(parser):
 
 
 def _sampled(items, every):
-    """The names of those that are in the sample, the same in each process and each run."""
+    """Return the names of those that are in the sample, the same in each process and each run."""
     quick = [item for item in items if not item.get_closest_marker("long")]
     first = {item.nodeid.partition("[")[0]: item.nodeid for item in reversed(quick)}
     return set(first.values()) | {item.nodeid for item in quick if zlib.crc32(item.nodeid.encode()) % every == 0}
 
 
 def take(config, items):
-    """Leaves those tests in the list that the command line asks for."""
+    """Leave those tests in the list that the command line asks for."""
     sample, rest = config.getoption("sample"), config.getoption("rest")
     if sample or rest:
         names = _sampled(items, sample or rest)

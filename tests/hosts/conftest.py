@@ -33,7 +33,7 @@ FAMILY = _family()
 
 @pytest.fixture(scope="session")
 def hosts(request):
-    """Both, from which nothing is left after the tests."""
+    """Yield both hosts, and leave nothing of them after the tests."""
     try:
         made = network.Network(request.config.getoption("rate"))
     except network.CannotBeMadeError as e:
@@ -43,7 +43,7 @@ def hosts(request):
 
 
 def _launch(ssh, n, environment, options):
-    """The command that starts n ranks, the first half on the first host."""
+    """Return the command that starts n ranks, the first half on the first host."""
     each = math.ceil(n / 2)
     if FAMILY == "mpich":
         first = ["mpiexec", "-launcher", "ssh", "-launcher-exec", ssh, "-hosts", ",".join(network.NAMES), "-ppn", each]
@@ -68,17 +68,17 @@ def _but(processes, words):
 
 
 def but_ssh(processes):
-    """Without ssh, which stays for as long as its connection seems to be there."""
+    """Leave out ssh, which stays for as long as its connection seems to exist."""
     return _but(processes, ["/ssh -x "])
 
 
 def but_launchers(processes):
-    """Without mpirun and its daemons either: ranks alone."""
+    """Leave out mpirun and its daemons, too: only ranks remain."""
     return _but(processes, ["/ssh -x ", "hydra_pmi_proxy", "mpiexec", "prterun", "prted"])
 
 
 class Jobs:
-    """What `hosts_job` is."""
+    """The type of `hosts_job`."""
 
     def __init__(self, hosts, folder):
         self.hosts, self.folder = hosts, folder
@@ -96,7 +96,7 @@ class Jobs:
         launch=None,
         **environment,
     ):
-        """Runs Python code on n ranks, the first half on the first host, where mpirun is: a CompletedProcess.
+        """Run Python code on n ranks, the first half on the first host, where mpirun is: a CompletedProcess.
 
         A job that does not end in time, or leaves processes, fails the test with what it printed.
 
@@ -176,7 +176,7 @@ def hosts_job(hosts, tmp_path):
 
 @pytest.fixture
 def site(tmp_path):
-    """The variables of a user whose environment is ~/mpixla, at a site that calls its MPI `openmpi`."""
+    """Return the variables of a user whose environment is ~/mpixla, at a site that calls its MPI `openmpi`."""
     (tmp_path / "mpixla").symlink_to(sys.prefix)
     (tmp_path / "modules").mkdir()
     return {"HOME": str(tmp_path), **modules.make(tmp_path / "modules", sys.prefix)}
@@ -184,7 +184,7 @@ def site(tmp_path):
 
 @pytest.fixture
 def until_mark(tmp_path):
-    """Waits until a rank has made the file `mark`."""
+    """Wait until a rank has made the file `mark`."""
 
     def wait():
         until = time.monotonic() + 60
@@ -196,7 +196,7 @@ def until_mark(tmp_path):
 
 @pytest.fixture
 def link(hosts):
-    """The second host, whose link is up again after the test."""
+    """Yield the second host, whose link is up again after the test."""
     host = hosts.hosts[1]
     yield host
     host.set_link(True)

@@ -32,7 +32,7 @@ UNHEARD: list[socket.socket] = []  # connections whose other side does not hear 
 
 
 def set_up(name: str, folder: Path, addresses: list[str]) -> None:
-    """A name, names of the others, shared memory and a kernel's start of its own."""
+    """Set up the host's name, the names of others, shared memory and a kernel's start of its own."""
 
     def replace(file: str, text: str) -> None:
         own = folder / f"{name}{file.replace('/', '-')}"
@@ -57,14 +57,14 @@ class Session(NamedTuple):
 
 
 def is_connected() -> bool:
-    """Whether the device is up, and the other host's."""
+    """Return whether the device is up, and the other host's."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         request = fcntl.ioctl(any_socket, SIOCGIFFLAGS, struct.pack("16sH14x", DEVICE.encode(), 0))
     return bool(struct.unpack("16sH14x", request)[1] & IFF_RUNNING)
 
 
 def start(connection: socket.socket, name: str) -> tuple[int, Session] | None:
-    """Runs a shell command with the standard streams that have come with it. Returns its process."""
+    """Run a shell command with the standard streams that have come with it. Return its process."""
     message, descriptors, _, _ = socket.recv_fds(connection, 1 << 20, 3)
     if len(descriptors) != 3:
         return None
@@ -85,7 +85,7 @@ def start(connection: socket.socket, name: str) -> tuple[int, Session] | None:
 
 
 def serve(listener: socket.socket, name: str) -> None:
-    """Starts commands, says how they have ended, and hangs up on those whose `ssh` is gone, until there is no input.
+    """Start commands, say how they have ended, and hang up on those whose `ssh` is gone, until there is no input.
 
     The connection does not go over the network, but where one would that is down, neither side hears of the other.
     """
@@ -118,7 +118,7 @@ def serve(listener: socket.socket, name: str) -> None:
 
 
 def reap(running: dict[int, Session], wait: selectors.BaseSelector) -> None:
-    """Of commands that have ended, and of processes that nobody else waits for."""
+    """Wait for commands that have ended, and for processes without another parent."""
     while True:
         try:
             child, status = os.waitpid(-1, os.WNOHANG)

@@ -38,7 +38,7 @@ def _run(*command: str) -> str:
 
 
 def _remove_what_was_left() -> None:
-    """Of runs that were killed: their hosts are gone with them, but not their folders."""
+    """Remove the folders of killed runs, whose hosts are gone."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}[0-9]*-*"):
         if not Path(f"/proc/{folder.name.removeprefix(PREFIX).split('-')[0]}").exists():
             shutil.rmtree(folder, ignore_errors=True)
@@ -70,18 +70,18 @@ class Host:
         self._first = struct.unpack("3i", peer)[0]
 
     def network(self, *command: str) -> str:
-        """Runs `ip` or `tc` in the host's network. Returns what it prints."""
+        """Run `ip` or `tc` in the host's network. Return what it prints."""
         return _run("nsenter", "--target", str(self._first), "--net", *command)
 
     def connect(self, other: "Host") -> None:
         self.network("ip", "link", "add", DEVICE, "type", "veth", "peer", "name", DEVICE, "netns", str(other._first))
 
     def set_link(self, up: bool) -> None:
-        """Takes the host's network down, as if somebody pulled its cable, or up again."""
+        """Take the host's network down, as if somebody pulled its cable, or up again."""
         self.network("ip", "link", "set", DEVICE, "up" if up else "down")
 
     def wait_for_link(self) -> None:
-        """The kernel takes up to a second; until then programs do not count the device among those that run."""
+        """Wait for the kernel, up to a second; until then programs do not count the device as running."""
         until = time.monotonic() + PATIENCE
         while " state UP " not in self.network("ip", "link", "show", DEVICE):
             if time.monotonic() > until:
@@ -89,7 +89,7 @@ class Host:
             time.sleep(0.02)
 
     def processes(self) -> dict[int, str]:
-        """What runs there, but the first process: from this side's number to the command line."""
+        """Return the processes of this host but its first, from this side's number to the command line."""
         own, found = os.readlink(f"/proc/{self._first}/ns/pid"), {}
         for process in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):  # it is gone
@@ -113,7 +113,7 @@ class Network:
     """Both, and the folder in which they are found: `Network.ssh` is a command like ssh."""
 
     def __init__(self, rate: str) -> None:
-        """Makes them, with so much between them, as tc(8) says it.
+        """Make them, with so much between them, as tc(8) says it.
 
         Raises:
             CannotBeMadeError: and nothing is left of it.
@@ -146,7 +146,7 @@ class Network:
             raise
 
     def processes(self) -> dict[str, dict[int, str]]:
-        """Those of the hosts on which there are any."""
+        """Return the processes of this host but its first, from this side's number to the command line."""
         return {host.name: found for host in self.hosts if (found := host.processes())}
 
     def remove(self) -> None:

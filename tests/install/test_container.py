@@ -29,7 +29,7 @@ SYSTEM = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "USER": "root"}
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
-    """An archive of a system with Python, and with this one's certificates for pip."""
+    """Return an archive of a system with Python, and with this one's certificates for pip."""
     missing = [package for tool, package in TOOLS.items() if not shutil.which(tool)]
     if missing:
         pytest.skip(f"there are no containers here (on Debian: apt-get install {' '.join(missing)})")
@@ -59,7 +59,7 @@ def base(tmp_path_factory):
 
 @pytest.fixture
 def image(home, base, tmp_path):
-    """Builds an image of a folder of the repository, and returns the variables with which it is found."""
+    """Build an image of a folder of the repository, and return the variables with which it is found."""
     system = {**SYSTEM, "CH_IMAGE_STORAGE": str(tmp_path / "images")}
 
     def build(command, folder):

@@ -1,4 +1,4 @@
-"""What README, docs/install.md and docs/clusters.md tell to type, typed: into a shell, in a home without anything."""
+"""The commands of README, docs/install.md and docs/clusters.md, typed into a shell, in an empty home."""
 
 import re
 from pathlib import Path
@@ -33,7 +33,7 @@ DEBIAN_S_MPICH = Path("/usr/lib/x86_64-linux-gnu/libmpich.so.12")
 
 
 def facts_in(said):
-    """Of the installation, among what else was printed."""
+    """Return the facts on the installation in the output of a shell."""
     return facts("\n".join(line for line in said.splitlines() if "  " in line))
 
 

@@ -183,7 +183,7 @@ def test_help():
     assert "--quick" in done.stdout
 
 
-def test_pages_show_what_was_measured():
+def test_pages_show_the_measured_figures():
     for page, text in summary.pages().items():
         assert text == page.read_text(), "run: python bench/summary.py"
 
@@ -207,7 +207,7 @@ def test_headlines_compare_like_with_like():
     assert all("loop" not in line.row[0] for line in summary.HEADLINES)
 
 
-def test_page_shows_what_was_measured():
+def test_scaling_page_shows_the_measured_figures():
     text = scaling.PAGE.read_text()
     again = scaling_model.page(text, scaling_model.NAME, scaling_model.tables(scaling_model.figures()))
     for name in ("mpich", "openmpi"):

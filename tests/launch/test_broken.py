@@ -1,5 +1,6 @@
-"""A short collective call that fails on one rank after it has begun, in memory that ranks share, and that the program
-survives: no later call gives what another was to give."""
+"""A short collective call in shared memory that fails on one rank after it has begun.
+
+The program survives it, and no later call returns the result of another call."""
 
 import re
 
@@ -68,7 +69,7 @@ print("ended", flush=True)
     assert done.stdout.count("ended") == 3
 
 
-def test_refusal_that_leaves_nothing_unread(job):
+def test_ranks_go_on_after_a_refusal_before_any_post(job):
     """Ranks that compare calls before they make them, and a call that no rank begins: all go on."""
     done = job(
         3,

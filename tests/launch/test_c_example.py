@@ -28,7 +28,7 @@ def blocks(language):
 
 
 def shell(code, cwd):
-    """The page's `python` is this one."""
+    """Run a command of the page, whose `python` is this one."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     done = subprocess.run(
         ["sh", "-ec", code], cwd=cwd, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=200
@@ -39,7 +39,7 @@ def shell(code, cwd):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Where the page's commands are given, with the programs that they build: warnings are errors."""
+    """Return the folder with the programs that the page's commands build; warnings are errors."""
     path = tmp_path_factory.mktemp("c")
     (path / "examples").symlink_to(ROOT / "examples")
     (code,) = blocks("sh")
@@ -53,7 +53,7 @@ def folder(tmp_path_factory):
 
 
 def run(job, n, program):
-    """Its lines, those of each rank together."""
+    """Return the lines of a job, those of each rank together."""
     done = job(n, f"import os; os.execv({str(program)!r}, [{program.name!r}])")
     assert done.stderr == ""
     return sorted(done.stdout.splitlines(), key=lambda line: line.split(" | ")[0])
@@ -80,8 +80,8 @@ def test_sum_message_and_error(job, folder, n):
 
 
 @needs_mpicc
-def test_page_says_what_the_program_prints(job, folder):
-    printed = re.search(r"```\n(r0 \| .*?)```", PAGE, re.DOTALL)[1]
+def test_page_shows_the_output_of_the_program(job, folder):
+    printed = re.search(r"```text\n(r0 \| .*?)```", PAGE, re.DOTALL)[1]
     assert run(job, 2, folder / "allreduce") == printed.splitlines()
 
 
@@ -100,7 +100,7 @@ def test_every_attribute_is_explained():
     assert len(attributes) > 15
 
 
-def test_texts_name_what_the_header_has():
+def test_names_in_page_and_comments_exist_in_the_header():
     """The page, and the header's comments: functions and constants are there, and targets are operations'."""
     code = re.sub(r"/\*.*?\*/", "", HEADER, flags=re.DOTALL)
     operations = {f"mpixla_{name}" for name in re.findall(r"^ \*   (\w+) ", TABLE, re.MULTILINE)[1:]}

@@ -1,5 +1,6 @@
-"""Checked mode: every call that does not fit raises, a collective one on all ranks and a message where it is received,
-says where each of the ranks is, and leaves them in step."""
+"""Checked mode: every call that does not fit raises, and names the line of each rank.
+
+A collective call raises on all ranks, a message where it is received; the ranks stay in step."""
 
 import ast
 import re
@@ -317,7 +318,7 @@ MESSAGES = {
 
 
 def program(cases, how):
-    """A script that makes each wrong call, tells what it raised, and then makes right calls; and where marks are."""
+    """Return a script that makes each wrong call, prints its exception, and makes right calls; and where marks are."""
     lines = PREAMBLE.strip("\n").split("\n")
     places = {}
     for number, (name, wrong) in enumerate(cases.items()):
@@ -341,7 +342,7 @@ def program(cases, how):
 
 
 def raised_in(done, number):
-    """What each rank raised. Texts of several lines travel as one, or another rank's lines would come between."""
+    """Return the exception of each rank. Texts of several lines travel as one line, so that ranks do not mix them."""
     found = re.findall(rf"<<{number} (\d) (.*)>>", done.stdout)
     return {int(rank): ast.literal_eval(text) for rank, text in found}
 
@@ -708,11 +709,11 @@ except RuntimeError as e:
     assert done.stdout.count("must be the same on all ranks") == 2
 
 
-def test_a_word_that_there_is_not(monkeypatch):
+def test_unknown_check_mode_is_refused_on_all_ranks(monkeypatch):
     """On one rank: all refuse it."""
     monkeypatch.setenv("MPIXLA_CHECK", "strictly")
-    wish = agreement._wish_checks()
+    mode = agreement._read_check_mode()
     with pytest.raises(
         ValueError, match="MPIXLA_CHECK is 'strictly' on this rank, and on some rank it is nothing that"
     ):
-        agreement._begin_checks(["lines", wish])
+        agreement._start_checks(["lines", mode])

@@ -84,7 +84,7 @@ def test_a_program_that_rank_0_compiles_first_is_compiled_once(job, tmp_path):
     assert found == {0: False, 1: True, 2: True}
 
 
-def test_a_variable_that_has_left_is_named(job):
+def test_removed_variable_is_named(job):
     seen = job(2, "import mpixla", MPIXLA_COMPILE_ONCE="1").stderr
     assert seen == (
         "mpixla: MPIXLA_COMPILE_ONCE has no effect any more: have rank 0 compile first, as docs/other_tools.md shows "

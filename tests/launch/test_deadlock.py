@@ -167,7 +167,7 @@ TRY = """
 
 @pytest.mark.any_mpi
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_receiving_from_oneself_what_is_never_sent(job, ranks):
+def test_receive_from_oneself_without_a_send_is_refused(job, ranks):
     programs = [name for name in IN_VAIN if ranks == 1 or "size" not in IN_VAIN[name]]
     calls = "".join(f"    attempt({name!r}, lambda: {IN_VAIN[name]})\n".replace(", 0)", ", rank)") for name in programs)
     done = job(ranks, SELF + TRY + calls)
@@ -232,7 +232,7 @@ def test_receiving_from_oneself_in_a_notebook(tmp_path):
     assert "nothing can send it any more" in done.stderr
 
 
-def test_one_call_too_many_after_those_that_are_compared(job):
+def test_extra_call_after_the_compared_ones_is_reported(job):
     """Expect a report that is short, and says how to find the call."""
     done = job(
         2,

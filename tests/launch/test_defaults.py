@@ -1,4 +1,4 @@
-"""With no option set: ranks that disagree and waits that cannot end are told, and right programs hear nothing."""
+"""Without options, ranks that disagree and waits that cannot end are reported, and right programs print nothing."""
 
 import re
 
@@ -145,7 +145,7 @@ def test_waiting_for_a_rank_that_has_ended(job, name):
     assert not done.stdout
     assert done.stderr.count("so the whole job ends") == 1, done.stderr
     assert re.search(
-        r"mpixla: rank 0 has waited for .* for a rank that is at the end of its script.*\n  It waits in MPI_.* at "
+        r"rank 0 has waited .* for a rank that is at the end of its script.*\n  It waits in MPI_.* at "
         r"script\.py:\d+.*\.\n  Rank 1 has not come: it is at the end of its script\.",
         done.stderr,
     ), done.stderr
@@ -273,7 +273,7 @@ def test_exit_handlers_that_communicate(job):
 
 @pytest.mark.any_mpi
 @pytest.mark.long
-def test_a_word(job):
+def test_long_wait_is_reported_once_by_the_lowest_rank(job):
     """Said once, by the lowest rank that waits, and the job goes on."""
     done = job(
         3,
@@ -294,7 +294,7 @@ def test_a_word(job):
 
 @pytest.mark.any_mpi
 @pytest.mark.long
-def test_no_word(job):
+def test_time_limit_of_zero_reports_no_wait(job):
     done = job(
         2,
         BEGINNING

@@ -47,7 +47,7 @@ START = """
 
 @pytest.fixture
 def distributed(job):
-    """Runs a program that begins with START, and checks that rank 0 came to its end."""
+    """Run a program that begins with START, and check that rank 0 came to its end."""
 
     def run(n, code, *arguments, **options):
         end = '\nif rank == 0: print("the end")\n'
@@ -82,7 +82,7 @@ def test_unmodified_program(job, n):
     assert job(n, code, python=LAUNCHER).stdout == f"{n} processes, {n} devices, collectives: mpi\n"
 
 
-def test_names_are_those_that_jaxlib_looks_up():
+def test_trampoline_has_the_names_that_jaxlib_looks_up():
     """MPItrampoline has variables of these names; it ends the process if a library lacks one."""
     (library,) = Path(jaxlib.__file__).parent.glob("libjax_common.so")
     symbols = subprocess.run(["nm", library], capture_output=True, text=True, check=True).stdout
@@ -304,19 +304,19 @@ def test_rank_that_calls_initialize_late(job):
         from mpixla.mpi import arrival
         import_is_done = threading.Event()
         import_is_done.set()
-        arrival._tell("import mpixla", "rank 1 was late", import_is_done)
+        arrival._report_waiting("import mpixla", "rank 1 was late", import_is_done)
         arrival._LEAST = 1
-        say = arrival.say
-        arrival.say = lambda sentence: say(sentence) or open("said", "w").close()
+        report = arrival.print_message
+        arrival.print_message = lambda sentence: report(sentence) or open("said", "w").close()
         while MPI.COMM_WORLD.Get_rank() == 1 and not os.path.exists("said"):
             time.sleep(0.01)
         mpixla.distributed.initialize()
     """
     said = job(2, code, python=LAUNCHER, MPIXLA_TIMEOUT="").stderr
-    assert said.count("mpixla: rank 0 has waited for 1 s in `mpixla.distributed.initialize()`, and goes on") == 1
+    assert said.count("in `mpixla.distributed.initialize()`, and goes on") == 1
 
 
-def test_jaxlib_is_there_already(job, tmp_path):
+def test_launcher_refuses_jaxlib_that_was_loaded_before(job, tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import jaxlib._jax")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     done = job(2, "print('not run')", python=LAUNCHER, check=False, PYTHONPATH=path)
@@ -486,7 +486,7 @@ def test_distributed_launcher_runs_scripts_modules_and_code(tmp_path, program):
     assert done.stdout == "2 ['one', '-m']\n" * 2, done.stderr
 
 
-def test_usage_is_said_once():
+def test_usage_is_printed_once():
     done = start(2, "--what", python=LAUNCHER, check=False)
     assert done.returncode == 2
     assert (done.stdout + done.stderr).count("usage: mpirun -n N python -m mpixla.distributed") == 1
@@ -779,7 +779,8 @@ PROGRAMS = {
         thread.join()
     """,
     "operations outside of shard_map": """
-    for f in (lambda x: mpixla.allreduce(x, op=MPI.SUM), lambda x: mpixla.scan(x.T, op=MPI.SUM)):
+    add_rank = lambda x: x + mpixla.rank()
+    for f in (lambda x: mpixla.allreduce(x, op=MPI.SUM), lambda x: mpixla.scan(x.T, op=MPI.SUM), add_rank):
         try:
             jax.jit(f)(x)
         except NotImplementedError as e:
@@ -944,7 +945,7 @@ def test_ranks_that_end_early_are_waited_for(distributed):
     distributed(3, code)
 
 
-def test_time_limit_names_who_is_missing(distributed):
+def test_time_limit_names_the_missing_ranks(distributed):
     """XLA's calls are in the reports of MPIXLA_TIMEOUT."""
     code = """
     import time
@@ -957,10 +958,7 @@ def test_time_limit_names_who_is_missing(distributed):
     """
     done = distributed(2, code, check=False, MPIXLA_TIMEOUT="2")
     assert done.returncode != 0
-    assert (
-        "MPI_Allreduce with 2 items of float32, op MPI_SUM, on rank 0 of 2 of communicator 'JAX's, ranks 0, 1'"
-        in done.stderr
-    )
+    assert "on rank 0 of 2 of communicator 'JAX's, ranks 0, 1'" in done.stderr
     assert "time.sleep(60)" in done.stderr
 
 

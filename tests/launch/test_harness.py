@@ -28,7 +28,7 @@ def test_a_bad_rank_ends_the_run(tmp_path, how):
     assert report in done.stdout + done.stderr
 
 
-def test_what_a_killed_mpirun_left_stops_no_other(tmp_path):
+def test_mpirun_starts_beside_the_directory_of_a_killed_one(tmp_path):
     """Open MPI's directory of a killed mpirun, whose process number another one was given."""
     starter = 'mkdir "$TMPDIR/ompi.$$" && touch "$TMPDIR/ompi.$$/pmix.$(uname -n).tool" && exec "$@"'
     done = subprocess.run(

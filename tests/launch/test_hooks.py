@@ -176,7 +176,7 @@ NEEDED = {
 
 
 @pytest.mark.parametrize("name", NEEDED)
-def test_does_its_job(name, monkeypatch):
+def test_hook_has_its_effect(name, monkeypatch):
     works, take = NEEDED[name]
     assert works()
     if take is not None:
@@ -284,7 +284,7 @@ x = jnp.ones(2)
 rows = jax.device_put(x, jax.sharding.NamedSharding(mesh, spec))
 seen = []
 from mpixla.distributed import _first_run
-patches.require(_first_run, "a test", lambda program, devices: seen.append((len(program.hlo_modules()), devices)))
+patches.require_hook(_first_run, "a test", lambda program, devices: seen.append((len(program.hlo_modules()), devices)))
 f = jax.jit(jax.shard_map(lambda x: x + 1, mesh=mesh, in_specs=spec, out_specs=spec))
 compiled = f.lower(x).compile()
 assert not seen
@@ -468,7 +468,7 @@ def test_hook(name):
     assert re.search(REFUSED.get(name, ""), without.stderr)
 
 
-def test_hooks_that_there_are_not():
+def test_unknown_hook_name_raises_value_error():
     done = run("import mpixla", MPIXLA_HOOKS_OFF="sealing,speed")
     assert done.stderr.splitlines()[-1].startswith(
         "ValueError: MPIXLA_HOOKS_OFF names speed, and there is no such hook."
@@ -552,7 +552,7 @@ assert pxla._cached_lowering_to_hlo(jaxpr, "f", None, 0) is jaxpr
 """
 
 
-def test_no_program_is_sealed_where_jax_does_not_say_whether_it_exports_it():
+def test_program_is_not_sealed_if_the_export_is_unknown():
     done = run(UNSEALED)
     assert done.returncode == 0, done.stderr
 
@@ -644,4 +644,4 @@ def test_notice_can_be_turned_off(monkeypatch):
     [("0.12.0", "0.12.0.1"), ("0.9.2", "0.10.0"), ("0.12.0.1", "0.12.1rc1"), ("0.12.0.1", "0.13.0.dev20261101+abc")],
 )
 def test_order_of_versions(older, newer):
-    assert patches._parts(older) < patches._parts(newer)
+    assert patches._version_numbers(older) < patches._version_numbers(newer)

@@ -88,13 +88,13 @@ def test_no_mpi_library():
 
 
 @pytest.mark.parametrize("asked_before", [False, True])
-def test_import_that_waits_says_so(monkeypatch, capsys, asked_before):
+def test_import_that_waits_is_reported(monkeypatch, capsys, asked_before):
     """Once for the ranks of a host."""
     monkeypatch.delenv("MPIXLA_TIMEOUT", raising=False)
     monkeypatch.setattr(arrival, "_LEAST", 0.05)
     monkeypatch.setattr(os, "getppid", lambda: f"{os.getpid()} {asked_before}")
     if asked_before:
-        assert host_lock.acquire(f"import mpixla {os.getppid()}")
+        assert host_lock.take_lock(f"import mpixla {os.getppid()}")
     said, until = "", time.monotonic() + (0.5 if asked_before else 60)
     with arrival.limit_wait():
         while not said and time.monotonic() < until:
@@ -111,10 +111,10 @@ rank = os.environ.get("PMI_RANK") or os.environ["OMPI_COMM_WORLD_RANK"]
 
 
 @pytest.mark.long
-def test_start_of_mpi_that_waits_says_so(job):
+def test_start_of_mpi_that_waits_is_reported(job):
     """As where a rank has no script, or does something else before it imports anything."""
     done = job(2, f"{START}if rank == '1':\n    time.sleep(25)\nimport mpixla")
-    assert "mpixla: rank 0 has waited for 20 s in the start of MPI, and goes on waiting. All processes" in done.stderr
+    assert "20 s in the start of MPI, and goes on waiting. All processes" in done.stderr
     assert done.stderr.count("mpixla: ") == 1
 
 
@@ -124,14 +124,14 @@ from mpixla.mpi import mpi
 del sys.modules["mpi4py.MPI"]
 mpi._PATIENCE = 0.2
 mpi.started.detect_launcher = lambda: ("RANKS", "a launcher", 2)
-with mpi._watched():
+with mpi._report_late_start():
     pass
 time.sleep(1)
 """
 
 
 @pytest.mark.any_mpi
-def test_start_of_mpi_that_is_done_says_nothing():
+def test_fast_start_of_mpi_is_not_reported():
     done = alone("-c", STARTED)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -159,7 +159,7 @@ def test_pool_whose_workers_import_the_script(job):
         MPIXLA_TIMEOUT="2",
     )
     assert done.returncode != 0
-    assert "mpixla: rank 0 has waited for 20 s in `import mpixla`" in done.stderr
+    assert "in `import mpixla`" in done.stderr
     assert "Import mpixla on this rank after each worker was asked to" in done.stderr
 
 
@@ -264,7 +264,7 @@ def test_words_for_yes_and_no(word, monkeypatch):
         monkeypatch.setenv("SOME_VARIABLE", "")
         assert settings.is_on("SOME_VARIABLE", otherwise=otherwise) == otherwise
     monkeypatch.setenv(settings.CHECK, word)
-    assert agreement._wish_checks() == ("lines" if is_yes else "off")
+    assert agreement._read_check_mode() == ("lines" if is_yes else "off")
 
 
 def test_ranks_agree_by_one_exchange(monkeypatch):
@@ -319,7 +319,8 @@ def test_no_place_for_files(job):
         """
     done = job(2, code, check=False)
     assert done.stdout.split() == ["there"] * 2
-    assert "mpixla: rank 1 ended with an uncaught KeyError" in done.stderr
+    assert "rank 1 ended" in done.stderr
+    assert "KeyError" in done.stderr
 
 
 def test_reports_that_one_rank_asks_for(job):
@@ -435,7 +436,7 @@ print("right")
 """
 
 
-def test_what_has_the_handle_of_the_default_communicator_after_that_was_freed(job):
+def test_communicator_with_the_handle_of_the_freed_default_is_its_own(job):
     """It is the communicator that it is, and operations without one go on."""
     done = job(2, FREED)
     assert done.stdout.split() == ["right"] * 2, done.stderr

@@ -147,7 +147,7 @@ def test_export_asks_for_the_checks():
 
 
 def traced(tmp_path, run) -> list[str]:
-    """The names of XLA's operations that ran, from the profiler's trace, without the numbers that XLA appends."""
+    """Return the names of XLA's operations in the profiler's trace, without the numbers that XLA appends."""
     with jax.profiler.trace(str(tmp_path)):
         jax.block_until_ready(run())
     (path,) = tmp_path.glob("**/*.trace.json.gz")

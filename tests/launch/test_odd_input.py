@@ -1,4 +1,4 @@
-"""What users write by mistake where there is no type to stop them: environment variables and command lines.
+"""Mistakes of users in environment variables and command lines, which no type can stop.
 
 Each is ignored by a rule of docs/environment.md, or there is a sentence that names it. Nothing else may come of it.
 """

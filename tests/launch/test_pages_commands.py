@@ -83,7 +83,7 @@ SCRIPT = re.compile(r"python -m mpixla run -n (\d+) (\w+\.py)$")
 
 
 def commands(block):
-    """The commands of a block, without remarks, and what is printed below each."""
+    """Return the commands of a block, without remarks, and what is printed below each."""
     if block.language == "sh":
         lines = re.sub(r"\\\n\s*", "", block.text).splitlines()
         parsed = [(shlex.split(line, comments=True) and re.sub(r"\s+#.*$", "", line)) for line in lines]
@@ -103,7 +103,7 @@ def shown():
 
 
 def is_compared(block, command):
-    """Whether the command starts a script that the page shows, with its output below."""
+    """Return whether the command starts a script that the page shows, with its output below."""
     return block.language == "console" and SCRIPT.match(command) is not None
 
 
@@ -119,14 +119,14 @@ def test_every_command_is_run_or_explained():
 
 
 def script(page, name, before):
-    """What the page's code adds up to, from the block that is called so to a line."""
+    """Return the script that the page's blocks make up, from the block of this name to a line."""
     blocks = [block for block in pages.blocks(page, "python") if block.line < before]
     (first,) = (i for i, block in enumerate(blocks) if block.text.startswith(f"# {name}\n"))
     return "".join(block.text for block in blocks[first:])
 
 
 def typed(command, folder):
-    """What a command prints that begins with `python`."""
+    """Return the output of a command that begins with `python`."""
     program, *arguments = shlex.split(command)
     assert program == "python"
     done = subprocess.run(
@@ -143,7 +143,7 @@ def typed(command, folder):
     return done.stdout
 
 
-def test_scripts_print_what_pages_show(tmp_path):
+def test_scripts_print_the_output_on_pages(tmp_path):
     compared = []
     for page, block, command, output in shown():
         if is_compared(block, command):

@@ -1,5 +1,6 @@
-"""What holds across processes: programs are the same text in every run, failures name lines, debug lines are whole,
-devices are single."""
+"""Properties of several processes.
+
+Programs are the same text in every run, failures name lines, debug lines are whole, and a process has one device."""
 
 import re
 import subprocess

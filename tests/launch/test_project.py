@@ -1,4 +1,4 @@
-"""What the repository says of itself is so: versions, pins, targets of make, links. And what `make release` refuses."""
+"""The repository's facts on itself are right: versions, pins, targets of make, links; `make release` refuses others."""
 
 import os
 import re
@@ -35,14 +35,14 @@ def test_versions_agree():
     assert set(said.values()) == {PROJECT["project"]["version"]}, said
 
 
-def test_versions_of_jax_are_those_of_the_test_matrix():
+def test_versions_of_jax_equal_the_test_matrix():
     table = (ROOT / "docs/versions.md").read_text()
     said = set(re.findall(r"^\| 3\.\d+\.\d+ \| (\S+) \| .* passed, ", table, re.MULTILINE))
     assert sorted(said, key=lambda version: [int(part) for part in version.split(".")]) == list(tested.JAX)
     assert f"jax>={tested.JAX[0].removesuffix('.0')}" in PROJECT["project"]["dependencies"]
 
 
-def test_conda_recipe_needs_what_the_package_needs():
+def test_conda_recipe_has_the_package_s_requirements():
     needs = set(re.findall(r"^    - ([\w.-]+(?: >=\S+)?)$", RECIPE.partition("tests:")[0], re.MULTILINE))
     asked = {*PROJECT["project"]["dependencies"], *PROJECT["build-system"]["requires"]}
     asked.add("cmake" + PROJECT["tool"]["scikit-build"]["cmake"]["version"])
@@ -71,7 +71,7 @@ TARGETS = {name for line in re.findall(r"^([a-z][\w -]*):(?!=)", MAKEFILE, re.MU
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=names(WORKFLOWS))
-def test_workflows_start_what_there_is(workflow):
+def test_workflows_start_existing_targets_and_scripts(workflow):
     text = workflow.read_text()
     targets = re.findall(r"^ *-? *run: make (\S+)$", text, re.MULTILINE)
     scripts = re.findall(r"^ *-? *run: (\.\S+)$", text, re.MULTILINE)
@@ -85,7 +85,7 @@ def test_targets_of_make_exist(page):
     assert set(re.findall(r"(?:`|^(?:\$ )?)make ([a-z][\w-]*)", page.read_text(), re.MULTILINE)) <= TARGETS
 
 
-def test_demo_installs_what_it_needs_alone(tmp_path):
+def test_demo_installs_only_its_own_extra(tmp_path):
     folders = [f"{name}={tmp_path}" for name in ("VENV", "DEMO_VENV")]
     commands = run("make", "--dry-run", *folders, f"PYTHON={sys.executable}", "demo", cwd=ROOT).stdout
     assert re.findall(r"pip install .*?\.whl\)(.*?)\"", commands) == ["[demo]"]
@@ -111,8 +111,8 @@ def test_static_functions_carry_the_prefix_of_their_file(folder):
     assert found or folder == "tables"
 
 
-def test_functions_say_first_what_they_do():
-    assert not first_sentences.odd_sentences()
+def test_first_sentences_and_names_pass_the_check():
+    assert not [*first_sentences.list_in_c(), *first_sentences.list_in_python()]
 
 
 def test_as_many_compilers_as_cores():
@@ -127,12 +127,12 @@ def test_as_many_compilers_as_cores():
 
 
 def without_code(text):
-    """Markdown, but for its blocks and spans of code."""
+    """Return Markdown without its blocks and spans of code."""
     return re.sub(r"`[^`\n]*`", "``", re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE))
 
 
 def anchors(page):
-    """What a title is called in links, as GitHub makes it: repeated ones are numbered. And Sphinx's, of functions."""
+    """Return the anchors of a page's titles, as GitHub makes and numbers them, and Sphinx's anchors of functions."""
     found, times = set(), {}
     text = page.read_text()
     found.update(f"mpixla.{name}" for name in re.findall(r"^\.\. autofunction:: (\w+)$", text, re.MULTILINE))
@@ -185,7 +185,7 @@ def commit(folder):
 
 @pytest.fixture
 def repository(tmp_path):
-    """A repository with what `make release` looks at, and its changes dated."""
+    """Return a repository with what `make release` looks at, and its changes dated."""
     if not shutil.which("git"):
         pytest.skip("git is not installed")
     folder = tmp_path / "repository"
@@ -209,7 +209,7 @@ def source(repository, *options):
 TAG = f"v{PROJECT['project']['version']}"
 
 
-def test_release_is_made_of_what_was_committed(repository):
+def test_release_contains_the_last_commit(repository):
     said, out = source(repository, "--tag", TAG, "--repository", "https://host/owner/mpixla")
     assert not said
     assert (out / "CITATION.cff").read_text() == (ROOT / "CITATION.cff").read_text()
@@ -226,7 +226,7 @@ def test_release_without_a_repository_changes_nothing(repository):
     assert (out / "pyproject.toml").read_text() == (ROOT / "pyproject.toml").read_text()
 
 
-def test_release_refuses_what_was_not_committed(repository):
+def test_release_refuses_uncommitted_changes(repository):
     (repository / "new.py").touch()
     said, _ = source(repository)
     assert "not committed" in said

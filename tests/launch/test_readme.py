@@ -44,7 +44,7 @@ def test_table_of_operations():
         assert [p.split("=")[0].lstrip("*") for p in arguments.split(", ") if p != "*"] == list(signature.parameters)
 
 
-def test_the_table_leads_to_what_is_said_of_each_function():
+def test_table_links_to_the_docstring_of_each_function():
     rows = re.findall(r"^\| (.*`\w+\(.*?) \|", (DOCS / "reference.md").read_text(), re.MULTILINE)
     assert len(rows) > 40
     for row in rows:

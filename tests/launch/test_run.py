@@ -88,7 +88,7 @@ def test_rank_that_ends_while_another_imports_mpixla():
     code = "from mpi4py import MPI\nif MPI.COMM_WORLD.rank == 0:\n    import mpixla"
     done = run("-n", 2, "-c", code)
     assert done.returncode == 1, done.stderr
-    assert "mpixla: rank 0 has waited for 20 s in `import mpixla`, and goes on waiting." in done.stderr
+    assert "rank 0 has waited for 20 s" in done.stderr
     assert "the script of another rank has come to its end without importing mpixla, so the whole job" in done.stderr
 
 
@@ -105,7 +105,7 @@ def test_each_rank_has_cores_of_its_own(ranks):
     assert lines_of(run("-n", ranks, "-c", CORES)) == sorted(f"{mine} {each}" for mine in cpus)
 
 
-def test_cores_that_the_user_has_left(tmp_path):
+def test_ranks_use_only_the_cores_of_taskset(tmp_path):
     """Where the process may not use all, as with taskset, its ranks may not either."""
     if not shutil.which("taskset"):
         pytest.skip("there is no taskset here")
@@ -141,7 +141,7 @@ child.Disconnect()
     assert lines_of(run("-n", 1, "spawns.py", cwd=tmp_path)) == ["17"]
 
 
-def test_xla_computes_with_so_many_threads():
+def test_xla_has_as_many_threads_as_cores():
     code = """
 import os, jax.numpy as jnp
 jnp.ones(3).block_until_ready()
@@ -319,7 +319,7 @@ def test_traceback_has_the_program_alone(tmp_path, form):
     assert names == ["<string>" if form == "code" else str(tmp_path / "fails.py")] * 2 or names == ["fails.py"] * 2
 
 
-def test_syntax_error_is_told_as_by_python(tmp_path):
+def test_syntax_error_is_printed_as_by_python(tmp_path):
     (tmp_path / "wrong.py").write_text("def f(:\n")
     expected, got = (alone(*before, "wrong.py", cwd=tmp_path) for before in ((), (PROGRAM,)))
     assert (got.stderr, got.returncode) == (expected.stderr, 1)
@@ -364,7 +364,7 @@ def test_run_executes_folders_archives_and_compiled_files(tmp_path):
         assert done.stdout == f"__main__ [{name!r}, 'a']\n", done.stderr
 
 
-def test_a_folder_that_is_no_more(tmp_path):
+def test_script_runs_in_a_removed_folder(tmp_path):
     """The working directory, which a script that is named in full does not need."""
     (tmp_path / "here.py").write_text("print('ran')")
     code = "import os, sys; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')"
@@ -509,7 +509,8 @@ def test_no_mpi_library(monkeypatch):
     if done.returncode == 0:
         pytest.skip("this mpi4py was built for one MPI")
     assert done.returncode == 2
-    assert "MPI4PY_LIBMPI names /nowhere/libmpi.so, which mpi4py cannot load" in done.stderr
+    assert "MPI4PY_LIBMPI" in done.stderr
+    assert "/nowhere/libmpi.so" in done.stderr
 
 
 # How a rank ends the job, and what is said.
@@ -550,7 +551,7 @@ def test_it():
 
 @pytest.fixture
 def programs(tmp_path, monkeypatch):
-    """Puts programs that print a text onto PATH, which then has nothing else: programs(name=text) -> their folder."""
+    """Put programs that print a text onto PATH, which then has nothing else: programs(name=text) -> their folder."""
 
     def make(folder="bin", **texts):
         (tmp_path / folder).mkdir(parents=True, exist_ok=True)
@@ -582,13 +583,13 @@ def test_the_launcher_of_the_same_mpi(programs, tmp_path, vendor):
     names[kind.names[-1]] = SAID[vendor].format("4.9.2")
     folder = programs(**{name.replace(".", "_"): said for name, said in names.items()})
     with pytest.raises(library.CannotStartError) as refused:
-        launchers.find(kind, mine)
+        launchers.find_launcher(kind, mine)
     assert f"{vendor} 4.9.1 ({tmp_path}/mpi/lib/libmpi.so.12)" in str(refused.value)
     assert f"{folder / kind.names[-1]} (4.9.2)" in str(refused.value)
     (tmp_path / "mpi/lib").mkdir(parents=True)
     programs("mpi/bin", **{kind.names[0].replace(".", "_"): SAID[vendor].format("4.9.1")})
     programs()  # PATH as before
-    assert launchers.find(kind, mine) == tmp_path / "mpi/bin" / kind.names[0]
+    assert launchers.find_launcher(kind, mine) == tmp_path / "mpi/bin" / kind.names[0]
 
 
 def test_launchers_above_the_installation_are_left_alone(programs, tmp_path):
@@ -601,13 +602,13 @@ def test_launchers_above_the_installation_are_left_alone(programs, tmp_path):
     for place in ("lib/libmpi.so.12", "lib/release/libmpi.so.12", "lib/x86_64-linux-gnu/libmpi.so.12", "libmpi.so.12"):
         mine = library.Library("MPICH", "4.9.1", folder.parent / place)
         with pytest.raises(library.CannotStartError):
-            launchers.find(launchers.kind_of(mine), mine)
+            launchers.find_launcher(launchers.kind_of(mine), mine)
     assert not ran.exists()
     programs("shared/mpi/bin", mpiexec_hydra=HYDRA.format("4.9.1"))
     programs()
     for place in ("lib/libmpi.so.12", "lib/release/libmpi.so.12", "lib64/libmpi.so.12"):
         mine = library.Library("MPICH", "4.9.1", folder.parent / place)
-        assert launchers.find(launchers.kind_of(mine), mine) == folder / "mpiexec.hydra"
+        assert launchers.find_launcher(launchers.kind_of(mine), mine) == folder / "mpiexec.hydra"
 
 
 @pytest.mark.parametrize(("said", "version"), [("4.2", "4.2.0"), ("4.2.0rc1", "4.2.0"), ("4.2.3", "4.2.3")])
@@ -615,10 +616,10 @@ def test_versions_are_numbers(programs, said, version):
     """Hydra leaves a zero out that mpi4py does not, and has names for what comes before a release."""
     folder = programs(mpiexec_hydra=HYDRA.format(said))
     mine = library.Library("MPICH", version, None)
-    assert launchers.find(launchers.kind_of(mine), mine) == folder / "mpiexec.hydra"
+    assert launchers.find_launcher(launchers.kind_of(mine), mine) == folder / "mpiexec.hydra"
 
 
-def test_an_mpi_that_is_not_known():
+def test_unknown_mpi_cannot_start_ranks():
     with pytest.raises(
         library.CannotStartError, match=r"mpi4py loads LAM 7\.1, and mpixla does not know how that MPI starts ranks"
     ):
@@ -631,7 +632,7 @@ def test_this_mpi_has_its_launcher():
     assert (found.vendor, found.version) == (VENDOR, ".".join(map(str, VERSION)))
     assert found.file is not None
     assert found.file.exists()
-    launchers.find(launchers.kind_of(found), found)
+    launchers.find_launcher(launchers.kind_of(found), found)
 
 
 CLUSTER = "MPI plugin types are...\n\tnone\n\tpmi2\n\tcray_shasta\n\tpmix_v4"
@@ -644,12 +645,12 @@ CLUSTER = "MPI plugin types are...\n\tnone\n\tpmi2\n\tcray_shasta\n\tpmix_v4"
 def test_slurm(programs, monkeypatch, vendor, language):
     kind = launchers.kind_of(library.Library(vendor, "1.0", None))
     programs(srun=CLUSTER)
-    assert slurm.language(kind.srun) is None  # not in an allocation
+    assert slurm.srun_plugin(kind.srun) is None  # not in an allocation
     monkeypatch.setenv("SLURM_JOB_ID", "17")
-    assert slurm.language(kind.srun) == language
+    assert slurm.srun_plugin(kind.srun) == language
 
     def command(*given):
-        return shlex.join(slurm.command(language, options.parse([*given, "-c", ""])))
+        return shlex.join(slurm.srun_command(language, options.parse_options([*given, "-c", ""])))
 
     assert command() == f"srun --mpi={language} --cpu-bind=cores"
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", "6")
@@ -657,11 +658,11 @@ def test_slurm(programs, monkeypatch, vendor, language):
         f"srun --mpi={language} --ntasks=8 --cpus-per-task=6 --cpu-bind=cores --label"
     )
     assert "--cpus-per-task=4 --cpu-bind=none" in command("-n", "8", "--threads", "4", "--no-pin")
-    assert slurm.tasks() is None
+    assert slurm.task_count() is None
     monkeypatch.setenv("SLURM_NTASKS", "12")
-    assert slurm.tasks() == 12
+    assert slurm.task_count() == 12
     programs(srun="MPI plugin types are...\n\tnone")
-    assert slurm.language(kind.srun) is None
+    assert slurm.srun_plugin(kind.srun) is None
 
 
 @pytest.mark.parametrize(("vendor", "says"), [("MPICH", "-hosts a,b -ppn 2"), ("Open MPI", "--host a:2,b:2 -x ")])
@@ -671,11 +672,13 @@ def test_hosts(programs, vendor, says, monkeypatch):
     programs()
     monkeypatch.setenv("MPIXLA_GPU_TRANSPORT", "host")
     monkeypatch.setenv("SECRET", "stays here")
-    assert options.parse(["-np", "3", "-c", ""]).ranks == 3  # as for mpirun
-    named = options.parse(["-n", "3", "--launcher", "env", "-c", ""])
-    assert start._command(named, library.Library(vendor, "1.0", None), ["python"])[1]["PATH"] == os.environ["PATH"]
-    asked = options.parse(["-n", "3", "--hosts", "a,b", "--launcher", "/opt/mpirun", "--timeout", "5", "x.py"])
-    command, environment = start._command(asked, library.Library(vendor, "1.0", None), ["python"])
+    assert options.parse_options(["-np", "3", "-c", ""]).ranks == 3  # as for mpirun
+    named = options.parse_options(["-n", "3", "--launcher", "env", "-c", ""])
+    assert (
+        start._start_command(named, library.Library(vendor, "1.0", None), ["python"])[1]["PATH"] == os.environ["PATH"]
+    )
+    asked = options.parse_options(["-n", "3", "--hosts", "a,b", "--launcher", "/opt/mpirun", "--timeout", "5", "x.py"])
+    command, environment = start._start_command(asked, library.Library(vendor, "1.0", None), ["python"])
     said = shlex.join(command)
     assert says in said
     assert said.startswith("/opt/mpirun ")
@@ -698,8 +701,8 @@ def test_ucx_moves_more_at_a_time_between_hosts(programs, monkeypatch, tmp_path,
     options_of = {"here": ["--launcher", "/opt/mpirun"], "slurm": []}
     options_of["hosts"] = [*options_of["here"], "--hosts", "a,b"]
     (tmp_path / "x.py").touch()
-    asked = options.parse(["-n", "2", *options_of[where], str(tmp_path / "x.py")])
-    _, environment = start._command(asked, library.Library("MPICH", "1.0", None), ["python"])
+    asked = options.parse_options(["-n", "2", *options_of[where], str(tmp_path / "x.py")])
+    _, environment = start._start_command(asked, library.Library("MPICH", "1.0", None), ["python"])
     assert environment["UCX_TCP_RX_SEG_SIZE"] == "32k"  # the user's
     assert environment.get("UCX_TCP_TX_SEG_SIZE") == (None if where == "here" else "256k")
 
@@ -741,6 +744,6 @@ def test_cores_side_by_side(monkeypatch, tmp_path):
 
 def test_help_has_every_option(capsys):
     with pytest.raises(SystemExit):
-        options.parse(["--help"])
+        options.parse_options(["--help"])
     said = capsys.readouterr().out
     assert all(option in said for option in ("--hosts", "--timeout", "--check", "--trace", "--dry-run", "--no-pin"))

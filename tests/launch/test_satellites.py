@@ -36,6 +36,6 @@ def test_import_loads_no_satellite(job):
     job(2, PROGRAM)
 
 
-def test_launcher_brings_what_owns_the_process(job):
+def test_launcher_loads_only_the_satellite_run(job):
     """And nothing else of the launcher."""
     job(2, PROGRAM.replace("assert not loaded &", "assert {'run'} == loaded &"), by_run=True)

@@ -95,7 +95,7 @@ def left(comm):
 
 
 @CHECKED
-def test_every_call_says_so(job, check):
+def test_every_call_after_a_death_raises_with_advice(job, check):
     """The exception has MPI's text and what to do; what nobody looks at after one that was seen is no failure."""
     done = job(
         3,
@@ -248,7 +248,7 @@ print("ended", flush=True)
     assert "never waited for" not in done.stderr
 
 
-def test_failure_that_nobody_looks_at(job):
+def test_unseen_failure_is_reported_at_the_end(job):
     """A program that never hears of it ends badly, as after every failure."""
     done = job(
         3,

@@ -226,8 +226,8 @@ def test_stopped_on_another_host(job):
         check=False,
         MPIXLA_TIMEOUT="2",
     )
-    assert "mpixla: rank 0 has waited for " in done.stderr, done.stderr
-    assert "Rank 1 has not come: its process is stopped (SIGSTOP, or a debugger): process " in done.stderr, done.stderr
+    assert "rank 0 has waited" in done.stderr, done.stderr
+    assert re.search(r"Rank 1 .* stopped .* process \d+", done.stderr), done.stderr
 
 
 # Partners that come late, large messages, a process that was forked, and an end of the program's own.
@@ -303,16 +303,16 @@ def test_all_are_there_for_very_long(job):
 def test_empty_value(monkeypatch):
     """Take an empty value for none."""
     monkeypatch.setenv("MPIXLA_TIMEOUT", "")
-    assert timeout.wish()[0] == timeout._UNSET
+    assert timeout.read_settings()[0] == timeout._UNSET
 
 
 @pytest.mark.parametrize("value", ["soon", "-1", "nan", "inf", "1e30"])
 def test_bad_value(monkeypatch, value):
     """Refuse it on all ranks, where one rank has it."""
     monkeypatch.setenv("MPIXLA_TIMEOUT", value)
-    wish = timeout.wish()
+    own = timeout.read_settings()
     with pytest.raises(ValueError, match="MPIXLA_TIMEOUT must be a number of seconds greater than 0"):
-        timeout.begin([(5.0, wish[1]), wish])
+        timeout.start_watchdog([(5.0, own[1]), own])
 
 
 def test_ranks_that_disagree(job):

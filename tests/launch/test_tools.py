@@ -56,7 +56,7 @@ print(*line, count("floats_received"), os.path.basename(tool) or "no tool", flus
 
 @pytest.fixture(scope="module")
 def counter(tmp_path_factory):
-    """A tool that counts calls: a shared library that was linked with MPI."""
+    """Return a tool that counts calls: a shared library that was linked with MPI."""
     file = tmp_path_factory.mktemp("tool") / "counter.so"
     source = file.with_suffix(".c")
     source.write_text(COUNTER)

@@ -12,10 +12,10 @@ import pytest
 from jobs import alone
 from mpixla.checks import timeline
 from mpixla.mpi import clock
-from mpixla.trace.match import match
-from mpixla.trace.merge import merge
-from mpixla.trace.read import read, read_file
-from mpixla.trace.tables import tables
+from mpixla.trace.match import match_calls
+from mpixla.trace.merge import write_merged_trace
+from mpixla.trace.read import read_file, read_timelines
+from mpixla.trace.tables import format_tables
 
 # Rank 1 comes late to the sum, rank 0 to the message. Nobody is late at the barriers.
 SLEEPS = """
@@ -61,17 +61,17 @@ def report(directory, *arguments, status=0, **environment):
 
 
 def table(text, title):
-    """The head of a printed table, and its rows as lists."""
+    """Return the head of a printed table, and its rows as lists."""
     head, *lines = text.split(title)[1].split("\n\n")[0].splitlines()[1:]
     return head, [re.split(r" {2,}", line.strip()) for line in lines]
 
 
 def waits_of(directory):
-    """The seconds that a rank waited for another, by line."""
-    job = read(directory)
-    match(job)
+    """Return the seconds that a rank waited for another, by line."""
+    job = read_timelines(directory)
+    match_calls(job)
     waits = {}
-    for call in job.calls():
+    for call in job.all_calls():
         if call.waiting:
             key = call.rank, call.late, call.site.split(":")[1].split()[0]
             waits[key] = waits.get(key, 0) + call.waiting / 1e9
@@ -85,7 +85,7 @@ def test_waiting_is_of_the_rank_and_the_line(job, tmp_path, ranks):
     files = sorted(path.name for path in traces.iterdir())
     assert files == [f"rank-{rank:04}.trace" for rank in range(ranks)]
     found, waits = waits_of(traces)
-    assert all(call.is_over and not call.has_failed for call in found.calls())
+    assert all(call.is_over and not call.has_failed for call in found.all_calls())
     assert found.notes == []
     assert len(found.timelines) == found.ranks == ranks
     summed, received = (str(line_of(SLEEPS, mark)) for mark in ("THE SUM", "THE MESSAGE"))
@@ -140,7 +140,7 @@ time.sleep(60)
 
 
 @pytest.mark.parametrize("how", ["kill", "raise"])
-def test_files_of_an_aborted_job_are_whole(job, tmp_path, how):
+def test_files_of_an_aborted_job_are_complete(job, tmp_path, how):
     done = job(2, ABORTS, how, MPIXLA_TRACE="traces", check=False)
     assert done.returncode != 0
     for rank in range(2):
@@ -194,7 +194,7 @@ def test_a_file_that_cannot_grow(job, tmp_path):
     for rank in range(2):
         timeline = read_file(tmp_path / f"traces/rank-000{rank}.trace")
         assert len(timeline.calls) > 1000
-        assert timeline.stopped == "the file cannot be written: File too large"
+        assert timeline.stopped.endswith("File too large")
     done = report(tmp_path / "traces", "-o", "/dev/full", status=1)
     assert "cannot be written to" in done.stderr
     assert "Name another file with -o." in done.stderr
@@ -238,7 +238,7 @@ def test_a_full_disk(job, tmp_path):
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)
     assert done.stdout.split() == ["14000"] * 2
-    assert done.stderr.count("the file cannot be written: No space left on device") == 2
+    assert done.stderr.count("No space left on device") == 2
     assert any(timeline.calls for timeline in timelines)
 
 
@@ -263,7 +263,7 @@ def test_bad_limit(monkeypatch, tmp_path):
     monkeypatch.setenv("MPIXLA_TRACE", str(tmp_path))
     monkeypatch.setenv("MPIXLA_TRACE_LIMIT", "much")
     with pytest.raises(ImportError) as refused:
-        timeline.begin([timeline.wish()])
+        timeline.start_timelines([timeline.read_settings()])
     assert str(refused.value) == (
         "mpixla cannot trace on rank 0 (MPIXLA_TRACE): MPIXLA_TRACE_LIMIT must be a number of MiB, at least 1, but is "
         "'much'. Set it to such a number, or unset MPIXLA_TRACE_LIMIT."
@@ -306,7 +306,7 @@ def test_damaged_files(job, tmp_path):
     traces = tmp_path / "traces"
     job(2, SLEEPS.replace("sleep(0.", "sleep(0.00"), MPIXLA_TRACE=traces)
     whole = {path.name: path.read_bytes() for path in traces.iterdir()}
-    calls = sum(1 for _ in read(traces).calls())
+    calls = sum(1 for _ in read_timelines(traces).all_calls())
     numbers = random.Random(12)
     seen = 0
     for _ in range(400):
@@ -328,18 +328,18 @@ def test_damaged_files(job, tmp_path):
                     data[at % len(data)] = numbers.randrange(256)
             (traces / name).write_bytes(data)
         try:
-            found = read(traces)
-            match(found)
+            found = read_timelines(traces)
+            match_calls(found)
         except FileNotFoundError:
             continue
         seen += 1
-        for call in found.calls():
+        for call in found.all_calls():
             assert 0 <= call.waiting <= max(0, call.time)
             assert call.moving >= 0
         assert all(note.endswith(".") for note in found.notes)
         if seen % 40 == 0:
-            assert tables(found, 5).count("By ") == 3
-            merge(found, tmp_path / "merged.json")
+            assert format_tables(found, 5).count("By ") == 3
+            write_merged_trace(found, tmp_path / "merged.json")
             json.loads((tmp_path / "merged.json").read_text())
     assert seen > 200
     assert calls > 20
@@ -372,7 +372,7 @@ def test_files_of_other_runs_and_versions(job, tmp_path):
         "No timeline of rank 1: it made no call, wrote elsewhere, or its file is damaged. "
         "Waits for it count as moving.",
     ]
-    assert read(traces).notes == notes
+    assert read_timelines(traces).notes == notes
     first.unlink()
     done = report(traces, status=1)
     assert done.stderr.startswith(f"There is no timeline in {traces}. Run the program with MPIXLA_TRACE={traces} first")
@@ -455,7 +455,7 @@ mpixla.halo_exchange(x, comm=grid)
 
 
 @pytest.mark.any_mpi
-def test_the_timeline_of_all_ranks_says_what_a_call_is(job, tmp_path):
+def test_merged_timeline_describes_each_call(job, tmp_path):
     job(2, EVERYTHING, MPIXLA_TRACE="traces")
     report(tmp_path / "traces")
     events = json.loads((tmp_path / "traces/merged.json").read_text())["traceEvents"]
@@ -501,7 +501,7 @@ from mpixla.mpi import clock
 comm = MPI.COMM_WORLD.Dup()
 rank = comm.Get_rank()
 ahead = [0, 3_000_000_000, -7_000_000_000][rank]
-reading = clock.compare(comm, [1, 2], lambda: time.monotonic_ns() - ahead, float("inf"))
+reading = clock.compare_clocks(comm, [1, 2], lambda: time.monotonic_ns() - ahead, float("inf"))
 if rank == 0:
     assert reading is None
 else:
@@ -509,7 +509,7 @@ else:
 # The others do not come.
 begin = time.monotonic()
 if rank != 1:
-    assert clock.compare(comm, [1, 2], time.monotonic_ns, 0.2) is None or rank == 2
+    assert clock.compare_clocks(comm, [1, 2], time.monotonic_ns, 0.2) is None or rank == 2
 print("ok\\n", end="")
 """
 
@@ -521,7 +521,7 @@ def test_clocks_are_compared(job):
 def test_clock_host_names_boot_and_namespace():
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     for namespace in ("time", "pid"):
-        assert clock.host(namespace) == f"{boot} {os.readlink(f'/proc/self/ns/{namespace}')}"
+        assert clock.host_identifier(namespace) == f"{boot} {os.readlink(f'/proc/self/ns/{namespace}')}"
 
 
 HOSTS = """

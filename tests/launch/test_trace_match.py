@@ -1,4 +1,4 @@
-"""Who waited for whom, by calls that are written down by hand: for each kind of call, what it depends on."""
+"""Waits of ranks for other ranks, from calls written by hand: for each kind of call, its dependences."""
 
 import json
 
@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from mpixla.trace import layout, picture
-from mpixla.trace.match import match
-from mpixla.trace.merge import merge
-from mpixla.trace.read import read, shorten
-from mpixla.trace.tables import format_bytes, tables
+from mpixla.trace.match import match_calls
+from mpixla.trace.merge import write_merged_trace
+from mpixla.trace.read import read_timelines, shorten_list
+from mpixla.trace.tables import format_bytes, format_tables
 
 pytestmark = pytest.mark.any_mpi
 
@@ -24,7 +24,7 @@ def record(kind_of_record, **values):
 
 
 def part(kind, number, data):
-    """A text or a list, which is short enough for one record."""
+    """Return a text or a list, which is short enough for one record."""
     return record(layout.PART, kind=kind, number=number, used=len(data), bytes=np.void(data)) if data else b""
 
 
@@ -50,17 +50,17 @@ class Files:
         )
 
     def all(self, name, begins, end, **values):
-        """All ranks, which begin when they do and end together."""
+        """Write a call of all ranks, which begin at these times and end together."""
         for rank, begin in enumerate(begins):
             self.call(rank, name, begin, end - begin, sequence=0, **values)
 
     def match(self):
         for rank in range(RANKS):
             (self.directory / f"rank-{rank:04}.trace").write_bytes(self._file(rank))
-        job = read(self.directory)
-        match(job)
-        assert tables(job, 10)
-        merge(job, self.directory / "merged.json")
+        job = read_timelines(self.directory)
+        match_calls(job)
+        assert format_tables(job, 10)
+        write_merged_trace(job, self.directory / "merged.json")
         json.loads((self.directory / "merged.json").read_text())
         return job
 
@@ -105,7 +105,7 @@ class Files:
         return record(layout.CALL, kind=1, state=int(values.pop("ends")), **values)
 
     def waits(self):
-        """The waiting in microseconds and for whom, of the calls of each rank."""
+        """Return the waiting in microseconds and for whom, of the calls of each rank."""
         job = self.match()
         assert job.notes == []
         return [[(call.waiting / 1000, call.late) for call in job.timelines[rank].calls] for rank in range(RANKS)]
@@ -222,7 +222,7 @@ def test_requests(files):
         files.call(rank, "iallreduce", begin, 1, "start", sequence=0, request="4.1")
         files.call(rank, "wait", begin + 5, 50, "wait", request="4.1", waits_for="iallreduce")
     assert files.waits() == [[NONE, (25, 1)], [NONE, NONE], [NONE, (15, 1)], [NONE, (5, 1)]]
-    assert "wait for iallreduce" in tables(files.match(), 3)
+    assert "wait for iallreduce" in format_tables(files.match(), 3)
 
 
 def test_irecv_and_isend(files):
@@ -237,7 +237,7 @@ def test_waiting_for_a_gpu_comes_first(files):
     files.all("allreduce", BEGINS, 60, transport="host", gpu=2)
     files.calls[2][-1]["gpu"] = 35
     job = files.match()
-    assert [(c.waiting / 1000, c.late, c.gpu / 1000) for c in job.calls()] == [
+    assert [(c.waiting / 1000, c.late, c.gpu / 1000) for c in job.all_calls()] == [
         (43, 2, 2),
         (13, 2, 2),
         (0, None, 35),
@@ -246,11 +246,11 @@ def test_waiting_for_a_gpu_comes_first(files):
     files.all("allreduce", [70, 80, 70, 70], 90, transport="nccl")
     for calls in files.calls:
         calls[-1]["sequence"] = 1
-    assert [call.waiting for call in files.match().calls()][1::2] == [0] * RANKS
-    assert "gpu" in tables(job, 3)
+    assert [call.waiting for call in files.match().all_calls()][1::2] == [0] * RANKS
+    assert "gpu" in format_tables(job, 3)
 
 
-def test_who_never_came(files):
+def test_notes_name_the_rank_that_never_came(files):
     for rank in (0, 1, 3):
         files.call(rank, "allreduce", 10 * rank, 0, sequence=0, ends=False)
     files.call(2, "send", 90, 10, "message", to=1, sendtag=3)
@@ -260,10 +260,10 @@ def test_who_never_came(files):
         "Rank 2 never came to call 0 on communicator 'world', allreduce at model.py:0, in which rank 0, 1, 3 was "
         "to the end."
     ]
-    waits = [(call.waiting / 1000, call.late) for call in job.calls()]
+    waits = [(call.waiting / 1000, call.late) for call in job.all_calls()]
     assert waits == [(100, 2), (90, 2), (5, 3), (0, None), (70, 2)]
     files.calls[0][0]["transport"] = "nccl"  # which has only got the call
-    assert next(files.match().calls()).waiting == 0
+    assert next(files.match().all_calls()).waiting == 0
 
 
 def test_calls_that_do_not_fit_together(files):
@@ -285,12 +285,12 @@ def test_clocks(files):
     files.clocks[1] = files.clocks[3] = "other"
     files.readings[1] = [(0, 5_000_000), (2_000_000, 4_000_000), (4_000_000, 3_000_000)]
     job = files.match()
-    assert [call.begin for call in job.calls()] == [0, 5_000_000, 0, 4_500_000]
+    assert [call.begin for call in job.all_calls()] == [0, 5_000_000, 0, 4_500_000]
     files.readings[1] = []
     assert "The clocks of here were not compared" in files.match().notes[0]
 
 
-def test_amounts():
+def test_numbers_of_bytes_have_binary_units():
     assert [format_bytes(n) for n in (0, 1023, 1024, 1536 * 1024, 5 * 2**40)] == [
         "0 B",
         "1023 B",
@@ -301,8 +301,8 @@ def test_amounts():
 
 
 def test_of_many_ranks_some_are_named():
-    assert shorten([3, 5]) == "3, 5"
-    assert shorten(list(range(10))) == "0, 1, 2, 3, 4, 5, 6, 7 and 2 more"
+    assert shorten_list([3, 5]) == "3, 5"
+    assert shorten_list(list(range(10))) == "0, 1, 2, 3, 4, 5, 6, 7 and 2 more"
 
 
 def test_picture_shares_of_activities(files):
@@ -313,7 +313,7 @@ def test_picture_shares_of_activities(files):
     files.call(1, "allreduce", 800, 200, sequence=0)
     files.call(1, "barrier", 2400, 0, sequence=1)
     job = files.match()
-    shares = picture._shares(job.timelines[0].calls, job.time)
+    shares = picture._activity_shares(job.timelines[0].calls, job.time)
     steps = picture._STEPS / 2400
     spent = {part: share.sum() / steps for part, share in shares.items()}
     assert spent == pytest.approx({"moving": 501, "gpu": 150, "waiting": 2400 - 651})

@@ -42,7 +42,7 @@ class Call(NamedTuple):
 
 @functools.cache
 def library():
-    """The fake GPU's library."""
+    """Return the fake GPU's library."""
     try:
         lib = ctypes.CDLL(str(PATH))
     except OSError as e:
@@ -74,7 +74,7 @@ def _address(capsule):
 
 
 def _register_behind_the_seam(register):
-    """`jax.ffi.register_ffi_target`, for which mpixla's handlers for the fake's platform are those of the CPU."""
+    """Register a target as JAX does, but the CPU's handlers of mpixla for the fake's platform."""
     import jax
 
     @functools.wraps(register)
@@ -95,7 +95,7 @@ def _register_behind_the_seam(register):
 
 @contextlib.contextmanager
 def prepared():
-    """The import of mpixla happens in here."""
+    """Prepare the import of mpixla, which happens in the with body."""
     import jax
 
     library()
@@ -108,7 +108,7 @@ def prepared():
 
 @contextlib.contextmanager
 def _gate():
-    """mpixla finds MPI through mpi4py's extension module; here it finds the gate in its place."""
+    """Let mpixla find the gate in place of mpi4py's extension module, by which it finds MPI."""
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError):
@@ -128,7 +128,7 @@ def _gate():
 
 
 def calls(function=None):
-    """The calls of one function of the driver's or NCCL's, or of all, since `forget`, oldest first."""
+    """Return the calls of one function of the driver's or NCCL's, or of all, since `forget`, oldest first."""
     noted, found = _Noted(), []
     for number in range(library().fake_calls_count(None)):
         if library().fake_calls_read(number, ctypes.byref(noted)) == 0:
@@ -137,7 +137,7 @@ def calls(function=None):
 
 
 def count(function=None):
-    """How many calls of one function, or of all, were made since `forget`."""
+    """Return how many calls of one function, or of all, were made since `forget`."""
     number = library().fake_calls_count(function.encode() if function else None)
     if number < 0:
         raise ValueError(f"neither the driver nor NCCL has {function}")
@@ -145,18 +145,18 @@ def count(function=None):
 
 
 def forget():
-    """Forgets all calls that were made."""
+    """Forget all calls that were made."""
     library().fake_calls_forget()
 
 
 def moved(function):
-    """How many bytes the calls of one function moved since `forget`."""
+    """Return how many bytes the calls of one function moved since `forget`."""
     return sum(call.bytes for call in calls(function))
 
 
 @contextlib.contextmanager
 def failing(function, nth, code, may_pass=False):
-    """The nth call of the function from now fails with the code; 0: every call.
+    """Let the nth call of the function from now fail with the code; 0: every call.
 
     A handler that succeeds all the same is an error of its own, except where it may.
     """
@@ -171,17 +171,17 @@ def failing(function, nth, code, may_pass=False):
 
 
 def skipping(function, nth=0):
-    """The nth call of the function from now, or all of them, succeed and do nothing: what calls it is broken so."""
+    """Let the nth call of the function from now, or all calls, succeed and do nothing, to break their caller."""
     return failing(function, nth, -1)
 
 
 def complaint():
-    """What the fakes complained about outside of calls, or None."""
+    """Return the complaint of the fakes about an action outside of calls, or None."""
     text = ctypes.create_string_buffer(1024)
     return text.value.decode() if library().fake_complaint_take(text, len(text)) else None
 
 
 def live():
-    """What is allocated: pieces of device memory, pieces of pinned memory and events."""
+    """Return the numbers of allocated pieces of device memory, pieces of pinned memory, and events."""
     lib = library()
     return lib.fake_memory_live(), lib.fake_pinned_live(), lib.fake_events_live()

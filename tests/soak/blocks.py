@@ -34,7 +34,7 @@ class Block(Step):
 def _child(
     scope: Scope, value: Value, grown: bool, *, batched: bool, closed: bool = False, comms: list[Comm] | None = None
 ) -> tuple[Scope, str]:
-    """The scope of a function; a `closed` one has no variables but its parameter."""
+    """Return the scope of a function; a `closed` one has no variables but its parameter."""
     core = scope.core
     parameter = core.fresh("a")
     # Few of the outer variables, so that the function is one of its parameter above all.
@@ -49,7 +49,7 @@ def _child(
 
 
 def _filled(child: Scope, like: str | None) -> str:
-    """Adds steps, and returns the variable that the function returns; one like its parameter if that is named."""
+    """Add steps, and return the variable that the function returns; one like its parameter if that is named."""
     fill(child, child.core.rng.integers(1, 4), blocks=child.depth < 2)
     child.finish()
     if like is None:
@@ -85,7 +85,7 @@ def _select(pred: Value, yes: Value, no: Value, tape: Tape) -> Value:
 
 
 def repeated(scope: Scope) -> None:
-    """scan, fori_loop and while_loop with a known number of steps."""
+    """Add a scan, fori_loop or while_loop with a known number of steps."""
     core = scope.core
     x = scope.pick()
     if x is None:
@@ -130,7 +130,7 @@ def _stacks(arrays: list[Arrays]) -> list[Arrays]:
 
 
 def _predicate(scope: Scope, comm: Comm, dtype: str = "int32") -> str | None:
-    """A small whole number that is the same on all ranks of each of the communicators."""
+    """Return a small whole number that is the same on all ranks of each of the communicators."""
     core = scope.core
     if core.derivative:
         x = scope.pick(shapes=[()] * core.size)
@@ -156,12 +156,12 @@ def _sum(scope: Scope, comm: Comm, x: str) -> str:
 
 
 def _inside(scope: Scope, comm: Comm) -> list[Comm]:
-    """The communicators each of which lies within one of these."""
+    """Return the communicators each of which lies within one of these."""
     return [c for c in scope.comms if all(any(set(g) <= set(h) for h in comm.groups) for g in c.groups)]
 
 
 def branched(scope: Scope) -> None:
-    """cond, by something that all ranks of a communicator know; both branches communicate, differently."""
+    """Add a cond by something that all ranks of a communicator know; the branches communicate differently."""
     core = scope.core
     if scope.batched:
         return
@@ -194,7 +194,7 @@ def branched(scope: Scope) -> None:
 
 
 def as_often(scope: Scope) -> None:
-    """while_loop, as often as all ranks of a communicator know, or its condition asks: not at all up to three times."""
+    """Add a while_loop, as often as all ranks of a communicator know, or its condition asks: up to three times."""
     core = scope.core
     comm = scope.comm()
     x = scope.pick()
@@ -231,7 +231,7 @@ def as_often(scope: Scope) -> None:
 
 
 def changing_on_one_rank(scope: Scope) -> None:
-    """scan of a function that has a derivative of its own, of an operand that changes in the loop on one rank alone."""
+    """Add a scan of a function with a rule of its own, by an operand that changes in the loop on one rank alone."""
     core = scope.core
     own = core.choose(["custom_jvp", "MAXLOC", *([] if core.derivative == "forward" else ["custom_vjp"])])
     x = scope.pick(is_ordered if own == "MAXLOC" else lambda t: t.name != "float8_e8m0fnu", small=True)
@@ -271,7 +271,7 @@ def _sums(arrays: list[Arrays]) -> list[Arrays]:
 
 
 def batched(scope: Scope) -> None:
-    """vmap along some axis of an array, in and out; sometimes of no examples."""
+    """Add a vmap along some axis of an array, in and out; sometimes of no examples."""
     core = scope.core
     lengths = [1, 2, 3, *([] if core.derivative or scope.batched else [0])]
     x = scope.pick(shapes=[(core.choose(lengths), *core.choose([(), (2,), (3,)]))] * core.size)
@@ -309,7 +309,7 @@ def batched(scope: Scope) -> None:
 
 
 def called(scope: Scope) -> None:
-    """A function that is compiled for itself, or computed again in reverse mode."""
+    """Add a function that is compiled for itself, or computed again in reverse mode."""
     core = scope.core
     x = scope.pick()
     if x is None:
@@ -340,7 +340,7 @@ BLOCKS: list[tuple[float, Callable[[Scope], None]]] = [
 
 
 def fill(scope: Scope, steps: int, *, blocks: bool) -> None:
-    """Adds this many operations, drawn by their weights."""
+    """Add this many operations, drawn by their weights."""
     table: list[tuple[float, Any]] = OPERATIONS + (BLOCKS if blocks else [])
     weights = np.array([weight for weight, _ in table])
     for _ in range(steps):

@@ -11,7 +11,7 @@ Edge = tuple[int, int]  # a rank of the communicator, and the slot of its that a
 
 @dataclass(frozen=True)
 class Topology:
-    """For each rank of the world its destinations and sources, slot by slot, by their ranks in the communicator."""
+    """The destinations and sources of each rank of the world, slot by slot, by their ranks in the communicator."""
 
     dests: list[list[int | None]]
     sources: list[list[Edge | None]]
@@ -47,17 +47,18 @@ class Comm:
         return f"{self.variable}.size"
 
     def least(self) -> int:
-        """The size of the smallest one."""
+        """Return the size of the smallest one."""
         return min(map(len, self.groups))
 
     def place(self, rank: int) -> tuple[list[int], int]:
-        """The group of a rank of the world, and the rank there."""
+        """Return the group of a rank of the world, and the rank there."""
         group = next(g for g in self.groups if rank in g)
         return group, group.index(rank)
 
     def model(self, one: Callable[[list[list[np.ndarray]], int, int], list[np.ndarray]]) -> Callable[..., Any]:
-        """A model of an operation, from the results of one rank: `one(operands of each rank of its group, rank, w)`,
-        where w is its rank in the world.
+        """Return a model of an operation, from a function that returns the result of one rank.
+
+        It is `one(operands of each rank of its group, rank, w)`, where w is the rank in the world.
         """
 
         def model(operands: list[list[np.ndarray]]) -> list[list[np.ndarray]]:
@@ -147,7 +148,7 @@ class Maker:
         return Comm(self._name(), make, self._everyone(), topology, kind="Cartesian")
 
     def cart_of_split(self) -> Comm:
-        """A line or ring in each part of a split; the communicator that was split goes at once."""
+        """Return a line or ring in each part of a split; the communicator that was split goes at once."""
         make, groups = self._parts()
         periods = (bool(self.rng.integers(2)),)
         dims = [(len(next(g for g in groups if r in g)),) for r in range(self.size)]
@@ -156,7 +157,7 @@ class Maker:
         return Comm(self._name(), make, groups, topology, kind="Cartesian")
 
     def sub(self) -> Comm:
-        """The columns or rows of a grid."""
+        """Return the columns or rows of a grid."""
         a, b = self._dims()[0], 0
         b = self.size // a
         keep = int(self.rng.integers(2))
@@ -169,7 +170,7 @@ class Maker:
         return Comm(self._name(), make, groups, topology, kind="Cartesian")
 
     def dist_graph(self) -> Comm:
-        """Any edges, several between the same two ranks and to oneself as well."""
+        """Return any edges, several between the same two ranks and to oneself as well."""
         n = self.size
         dests = [self.rng.integers(0, n, self.rng.integers(0, 4)).tolist() for _ in range(n)]
         topology = _edges(dests)
@@ -178,7 +179,7 @@ class Maker:
         return Comm(self._name(), make, self._everyone(), topology, kind="graph")
 
     def graph(self) -> Comm:
-        """Edges that go both ways, at least one, each to oneself or another rank once."""
+        """Return edges that go both ways, at least one, each to oneself or another rank once."""
         n = self.size
         pairs = {(int(a), int(b)) for a, b in self.rng.integers(0, n, (n, 2))}
         dests = [sorted({b for a, b in pairs if a == r} | {a for a, b in pairs if b == r}) for r in range(n)]
@@ -188,7 +189,7 @@ class Maker:
 
 
 def _grid(groups: list[list[int]], dims: list[tuple[int, ...]], periods: tuple[bool, ...]) -> Topology:
-    """From MPI's definition of a Cartesian communicator: down and up in each dimension."""
+    """Return the neighbours by MPI's definition of a Cartesian communicator: down and up in each dimension."""
     dests: list[list[int | None]] = [[] for _ in dims]
     sources: list[list[Edge | None]] = [[] for _ in dims]
     for group in groups:
@@ -207,7 +208,7 @@ def _grid(groups: list[list[int]], dims: list[tuple[int, ...]], periods: tuple[b
 
 
 def _edges(dests: list[list[int]]) -> Topology:
-    """A graph by each rank's destinations. Sources are ordered by rank; edges between the same two by slot."""
+    """Return a graph by each rank's destinations. Sources are ordered by rank; edges between the same two by slot."""
     sources: list[list[Edge | None]] = [
         [(r, slot) for r, own in enumerate(dests) for slot, dest in enumerate(own) if dest == rank]
         for rank in range(len(dests))

@@ -54,7 +54,7 @@ class Driver:
         self.made: list[MPI.Op] = []
 
     def run(self) -> int:
-        """The exit status, the same on all ranks."""
+        """Return the exit status, the same on all ranks."""
         start = time.monotonic()
         only = self.options.program
         number = self.options.first if only is None else only
@@ -81,7 +81,7 @@ class Driver:
     # One program
 
     def _share(self, program: Program | None) -> None:
-        """Frees what the programs before had in common, and makes it for this one and those behind it."""
+        """Free what the programs before had in common, and make it for this one and those behind it."""
         exec(_teardown(self.shared), self.space)
         for op in self.made:
             op.Free()
@@ -159,7 +159,7 @@ class Driver:
                 self.wrong.append(f"rank {self.rank}, {how}, inputs {draw}: {name} has {got}, and should have {wanted}")
 
     def _check_nothing_is_left(self, program: Program, space: dict[str, Any]) -> None:
-        """A message that nobody has received may be taken for one of a later communicator."""
+        """Check that no message is left: it might be taken for one of a later communicator."""
         for comm in [*program.own, *self.shared]:
             status = MPI.Status()
             if comm.name and space[comm.name].Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG, status):
@@ -172,7 +172,7 @@ class Driver:
 
     @contextlib.contextmanager
     def _ends_well(self, program: Program) -> Iterator[None]:
-        """A program that does not end is ended, and one that fails ends the job: other ranks may be waiting."""
+        """End a program that does not end, and the job if one fails: other ranks may be waiting."""
         faulthandler.dump_traceback_later(self.options.limit, exit=True)
         try:
             yield
@@ -224,7 +224,7 @@ class Driver:
 
 
 def _library() -> str:
-    """MPI's name and version: "MPICH 5.0.2"."""
+    """Return MPI's name and version: "MPICH 5.0.2"."""
     version = MPI.Get_library_version().splitlines()[0].split(",")[0].replace("Version:", "").replace(" v", " ")
     return " ".join(version.strip("\0").split())
 

@@ -69,7 +69,7 @@ def _reduced(name: str, comm: Comm, op: str, root: int) -> Model:
 
 
 def _extreme_at(name: str, comm: Comm, op: str, root: int) -> Callable[[list[Arrays]], Model]:
-    """The derivative of MAX and MIN: that of those that hold the extreme, in equal shares."""
+    """Return the derivative of MAX and MIN: that of those that hold the extreme, in equal shares."""
 
     def linear_at(at: list[Arrays]) -> Model:
         def one(inputs: list[list[np.ndarray]], rank: int, w: int) -> list[np.ndarray]:
@@ -118,12 +118,12 @@ def reduction(scope: Scope) -> None:
         linear_at=_extreme_at(name, comm, op, root) if op in ("MAX", "MIN") else None,
         grown=True,
         replicated=name == "allreduce",
-        starts=True,
+        starts=name in ("allreduce", "reduce_scatter"),
     )
 
 
 def crossed(scope: Scope) -> None:
-    """Two reductions under way at once, waited for in one order on some ranks and in the other one on the rest."""
+    """Add two reductions, waited for in different orders on different ranks."""
     core, one = scope.core, scope.comm()
     comms = [one, scope.comm(lambda c: c is not one)]
     operands = [scope.pick(_takes("SUM"), small=True) for _ in comms]
@@ -154,17 +154,17 @@ def crossed(scope: Scope) -> None:
 
 
 def _rows(comm: Comm, shape: tuple[int, ...], size: int) -> list[tuple[int, ...]]:
-    """Shapes with an entry of the first axis for each rank of the communicator."""
+    """Return shapes with an entry of the first axis for each rank of the communicator."""
     return [(len(comm.place(w)[0]), *shape) for w in range(size)]
 
 
 def is_ordered(t: np.dtype) -> bool:
-    """Whether MAXLOC and MINLOC take it."""
+    """Return whether MAXLOC and MINLOC accept the dtype."""
     return t.kind in "iuf" or t.name.startswith(("bfloat16", "float8_e5", "float8_e4"))
 
 
 def greatest(scope: Scope, values: str) -> str:
-    """The values of a MAXLOC."""
+    """Return the text of the values of a MAXLOC."""
     comm = scope.comm()
     values, made = scope.even(values, comm), scope.core.fresh("v")
     line = f"{made}, _ = mpixla.allreduce(({values}, jnp.zeros({values}.shape, int)), MPI.MAXLOC{comm.argument})"
@@ -173,7 +173,7 @@ def greatest(scope: Scope, values: str) -> str:
 
 
 def located(scope: Scope) -> None:
-    """MAXLOC and MINLOC: the extreme and the least place of those that hold it."""
+    """Add a MAXLOC or MINLOC: the extreme and the least place of those that hold it."""
     core, comm = scope.core, scope.comm()
     if core.derivative:
         return
@@ -215,7 +215,7 @@ def _row(name: str, comm: Comm, **variant: Any) -> Model:
 
 
 def _moved(scope: Scope, comm: Comm, leaves: int = 1, shapes: list[tuple[int, ...]] | None = None) -> Any:
-    """Leaves that an operation can move, and whether they travel as PRNG keys, whose data are two words each."""
+    """Return leaves that an operation can move, and whether they travel as PRNG keys, whose data are two words each."""
     core = scope.core
     if not core.derivative and core.chance(0.07):
         keys = scope.pick(dtype=np.dtype(np.uint32))
@@ -249,13 +249,13 @@ def moving(scope: Scope) -> None:
         f", {root}" if name in ("bcast", "gather", "scatter") else "",
         _as_the_template(model, comm, root) if name == "scatter" else model,
         replicated=name in ("allgather", "bcast"),
-        starts=True,
+        starts=name in ("allgather", "alltoall", "bcast"),
         keys=keys,
     )
 
 
 def _as_the_template(model: Model, comm: Comm, root: int) -> Model:
-    """What a model gives, in the shape that the operand has where it is not the root's."""
+    """Return a model's result in the shape of the operand, where that is not the root's."""
 
     def shaped(arrays: list[Arrays]) -> list[Arrays]:
         (parts,) = model(arrays)
@@ -266,12 +266,12 @@ def _as_the_template(model: Model, comm: Comm, root: int) -> Model:
 
 
 def _listed(comm: Comm, table: list[Any], size: int) -> str:
-    """The text of the first entries of a list, one for each rank of the communicator."""
+    """Return the text of the first entries of a list, one for each rank of the communicator."""
     return repr(table) if all(len(g) == size for g in comm.groups) else f"{table!r}[:{comm.size}]"
 
 
 def vector(scope: Scope) -> None:
-    """The operations whose parts differ between ranks."""
+    """Add an operation whose parts differ between ranks."""
     core, comm = scope.core, scope.comm()
     name = core.choose(["allgatherv", "alltoallv", "gatherv", "scatterv"])
     least = 1 if core.derivative or scope.batched else 0
@@ -291,7 +291,7 @@ def vector(scope: Scope) -> None:
             starts = np.concatenate([np.zeros((core.size, 1), int), np.cumsum(rows, 1)], 1)
             return [np.concatenate([inputs[r][0][starts[r, rank] : starts[r, rank + 1]] for r in range(size)])]
 
-        scope.call(name, comm, [[name_in]], arguments, comm.model(exchanged), starts=True)
+        scope.call(name, comm, [[name_in]], arguments, comm.model(exchanged))
         return
     counts = core.rng.integers(least, 4, core.size).tolist()
     whole = name == "scatterv"
@@ -315,7 +315,7 @@ def _exact(column: list[float]) -> float:
 
 
 def summed(scope: Scope) -> None:
-    """Exact sums along the first axis, in which ranks differ, and over all ranks."""
+    """Add exact sums along the first axis, in which ranks differ, and over all ranks."""
     core, comm = scope.core, scope.comm()
     rest = core.choose([(), (2,), (1, 2)])
     least = 1 if core.derivative or scope.batched else 0
@@ -414,7 +414,7 @@ def halo(scope: Scope) -> None:
 
 
 def _ring_or_line(scope: Scope, comm: Comm) -> tuple[str, str, Callable[[int, int, int], int | None]]:
-    """The texts of a source and of a destination that fit together on all ranks, and the source of a rank."""
+    """Return the texts of a source and of a destination that fit together on all ranks, and the source of a rank."""
     core = scope.core
     rank, size = comm.rank, comm.size
     if comm.topology is not None and comm.topology.dims is not None and core.chance(0.6):
@@ -432,7 +432,7 @@ def _ring_or_line(scope: Scope, comm: Comm) -> tuple[str, str, Callable[[int, in
 
 
 def _arrived(source: Callable[[int, int, int], int | None]) -> Callable[..., list[np.ndarray]]:
-    """What a rank has after a message: the template, with the message in front. Operands are message and template."""
+    """Return a rank's array after a message: the template, with the message in front."""
 
     def one(inputs: list[list[np.ndarray]], rank: int, w: int) -> list[np.ndarray]:
         result = inputs[rank][1].copy()
@@ -446,7 +446,7 @@ def _arrived(source: Callable[[int, int, int], int | None]) -> Callable[..., lis
 
 
 def _message_and_template(scope: Scope, comm: Comm) -> tuple[str, str] | None:
-    """A message and a template that may be longer."""
+    """Return a message and a template that may be longer."""
     core = scope.core
     message = scope.pick()
     if message is None:
@@ -460,14 +460,14 @@ def _message_and_template(scope: Scope, comm: Comm) -> tuple[str, str] | None:
 
 
 def _tags(scope: Scope, plain: str = "tag") -> tuple[str, str, int]:
-    """The text of the tags to send and to receive with."""
+    """Return the text of the tags to send and to receive with."""
     tag = scope.core.names["tag"] = scope.core.names["tag"] + 1
     any_tag = not scope.anything_pending() and scope.core.chance(0.2)
     return f"{tag}", "MPI.ANY_TAG" if any_tag else f"{tag}", tag
 
 
 def _status(scope: Scope, comm: Comm, source: Callable[..., int | None], message: str, tag: int) -> str:
-    """Maybe a status object, with what will be in it."""
+    """Return the text of a status object, or "", with its expected content."""
     core = scope.core
     if scope.depth or scope.batched or core.derivative or not core.chance(0.4):
         return ""
@@ -532,7 +532,7 @@ Index = tuple[int | slice, ...]
 
 
 def _box(scope: Scope, shape: tuple[int, ...]) -> Index:
-    """A number or a slice for each axis."""
+    """Return a number or a slice for each axis."""
     core, index = scope.core, []
     for n in shape:
         first = int(core.rng.integers(n))
@@ -542,7 +542,7 @@ def _box(scope: Scope, shape: tuple[int, ...]) -> Index:
 
 
 def _boxes(scope: Scope, shape: tuple[int, ...]) -> tuple[Index, Index]:
-    """A box to send, and one to receive it, which may be longer where no cotangent has to go back."""
+    """Return a box to send, and one to receive it, which may be longer where no cotangent has to go back."""
     like = np.empty(shape)
     to = _box(scope, shape)
     for _ in range(20):
@@ -562,7 +562,7 @@ def _index_text(index: Index) -> str:
 
 
 def windows(scope: Scope) -> None:
-    """Boxes of an array that are exchanged, and put into it: one after the other, or all at once, in either order."""
+    """Add exchanges of boxes of an array: one after the other, or all at once, in either order."""
     core, comm = scope.core, scope.comm()
     shape = core.choose([(4,), (3, 4), (2, 3, 3), (2, 2, 3, 2)])
     x = scope.pick()
@@ -631,7 +631,7 @@ def windows(scope: Scope) -> None:
 
 
 def exchange(scope: Scope) -> None:
-    """An irecv and an isend, each with a request of its own."""
+    """Add an irecv and an isend, each with a request of its own."""
     comm = scope.comm()
     if not _both_or_none(scope):
         return
@@ -650,7 +650,7 @@ def exchange(scope: Scope) -> None:
 
 
 def messages(scope: Scope) -> None:
-    """Some messages one after the other, each from one rank to one rank, to itself as well."""
+    """Add messages one after the other, each from one rank to one rank, to itself as well."""
     core, comm = scope.core, scope.comm()
     mine = scope.pick() if _both_or_none(scope) else None
     if mine is None:
@@ -700,7 +700,7 @@ def barrier(scope: Scope) -> None:
 
 
 def _both_or_none(scope: Scope) -> bool:
-    """Whether ends of a message that are calls of their own have the same batch in reverse mode.
+    """Return whether the two calls of a message have the same batch in reverse mode.
 
     JAX gives a cotangent of zeros no batch, so where one end's result is not used the ends may differ.
     """

@@ -1,4 +1,4 @@
-"""What programs must give, in NumPy, from the inputs of all ranks; and their derivatives.
+"""The right results of programs, in NumPy, from the inputs of all ranks; and their derivatives.
 
 A value is a list of arrays, one for each rank of the world. Evaluating a program keeps a tape: each call of a model
 with its operands and results. The tape, run forward or backward, gives derivatives by the matrix of each call, which
@@ -32,7 +32,7 @@ class Tape(list):
         return results
 
     def forward(self, tangents: dict[Value, np.ndarray]) -> dict[Value, np.ndarray]:
-        """From the tangents of some values, flat, to those of all that depend on them."""
+        """Propagate the tangents of some values, flat, to all values that depend on them."""
         tangents = dict(tangents)
         for model, operands, results in self:
             known = [v for v in operands if v in tangents]
@@ -45,7 +45,7 @@ class Tape(list):
         return tangents
 
     def backward(self, cotangents: dict[Value, np.ndarray]) -> dict[Value, np.ndarray]:
-        """From the cotangents of some values, flat, to those of all that they depend on."""
+        """Propagate the cotangents of some values, flat, to all values on which they depend."""
         cotangents = dict(cotangents)
         for model, operands, results in reversed(self):
             if not any(v in cotangents for v in results):
@@ -59,7 +59,7 @@ class Tape(list):
 
 
 def flat(value: Value | Arrays) -> np.ndarray:
-    """All ranks' items in a row, as doubles; nothing of what has no derivative."""
+    """Return all ranks' items in a row, as doubles; no items of arrays without a derivative."""
     arrays = value.arrays if isinstance(value, Value) else value
     if any(a.dtype != np.float64 for a in arrays):
         return np.zeros(0)
@@ -77,7 +77,7 @@ def _pieces(items: np.ndarray, values: list[Value]) -> dict[Value, np.ndarray]:
 
 
 def _matrix(model: Model, operands: list[Value], results: list[Value], by: Value) -> np.ndarray:
-    """The derivative of the results, flat, by one operand: a column for each of its items."""
+    """Return the derivative of the results, flat, by one operand: a column for each of its items."""
     at = flat(by)
 
     def moved(i: int, step: float) -> np.ndarray:
@@ -120,7 +120,7 @@ def tame(x: np.ndarray) -> np.ndarray:
 
 
 def same(got: Any, want: np.ndarray, exact: bool) -> bool:
-    """Whether a result is right: type, shape, and every value. Derivatives may be off in the last bits.
+    """Return whether a result is right: type, shape, and every value. Derivatives may differ in the last bits.
 
     Zeros are equal whatever their sign. With `exact` false, numbers may differ by 1e-9 of the greatest: the shares of
     a tie (thirds) are the only ones that are rounded, and results add up a few hundred of them at most.

@@ -1,4 +1,4 @@
-"""What the text of every program begins with: what it computes on its own rank, in jax.numpy.
+"""The beginning of every program's text: computation on its own rank, in jax.numpy.
 
 oracle.py says the same in NumPy. Each is compiled as one, which saves most of the time of programs that run eagerly.
 """
@@ -19,7 +19,7 @@ world = MPI.COMM_WORLD
 
 @functools.partial(jax.jit, static_argnums=1)
 def fit(x, shape):
-    """The items of an array over and over, in another shape; zeros of an empty one, or ones of a type without zero."""
+    """Repeat an array's items in another shape; zeros of an empty one, or ones of a type without zero."""
     if x.size == 0:  # with the batch that it has in a vmap
         x = jnp.append(x, jnp.ones(1, x.dtype) if x.dtype.name == "float8_e8m0fnu" else jnp.zeros(1, x.dtype))
     return jnp.resize(x, shape)
@@ -27,7 +27,7 @@ def fit(x, shape):
 
 @functools.partial(jax.jit, static_argnums=1)
 def cast(x, dtype):
-    """Small numbers as another type, without what that cannot express."""
+    """Convert small numbers to another type, without what that cannot express."""
     whole = (x.real if jnp.iscomplexobj(x) else x).astype(np.float32).astype(np.int32)
     if dtype == "bool":
         return whole > 0
@@ -36,7 +36,7 @@ def cast(x, dtype):
 
 @jax.jit
 def tame(x):
-    """The nearest of the small numbers with which all types compute exactly."""
+    """Return the nearest of the small numbers with which all types compute exactly."""
     if x.dtype == bool:
         return x
     if jnp.iscomplexobj(x):
@@ -55,7 +55,7 @@ def laid_out_by_columns(x):
 
 
 def columns_first(x):
-    """The array, in another layout than rows of numbers where this is inside of a program.
+    """Return the array, in another layout than rows of numbers where this is inside of a program.
 
     From a program that gives a result in such a layout JAX's jnp.resize takes the items in the wrong order.
     """
@@ -63,12 +63,12 @@ def columns_first(x):
 
 
 def in_halves(x, comm, **how):
-    """halo_exchange, with something computed between its two halves."""
+    """Exchange halos, with something computed between the two halves."""
     return mpixla.overlap(mpixla.halo_start(x, comm, **how), lambda x: x, x)[0]
 
 
 def custom_jvp(f):
-    """The same function, with the rule for its derivative given."""
+    """Return the same function, with the rule for its derivative given."""
     g = jax.custom_jvp(f)
     g.defjvp(lambda primals, tangents: jax.jvp(f, primals, tangents))
     return g
@@ -81,10 +81,10 @@ def custom_vjp(f):
 
 
 def the_first(a, b, datatype):
-    """A reduction of the user's that is not commutative: the array of the first rank."""
+    """Return the array of the first rank: a user's reduction that is not commutative."""
     b[:] = a
 
 
 def most_bytes(a, b, datatype):
-    """A reduction of the user's that is commutative: the greatest of each byte."""
+    """Return the greatest of each byte: a user's reduction that is commutative."""
     np.maximum(np.frombuffer(a, np.uint8), np.frombuffer(b, np.uint8), out=np.frombuffer(b, np.uint8))

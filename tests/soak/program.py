@@ -48,7 +48,7 @@ class Program:
         return [[values(rng, a.dtype, a.shape) for a in arrays] for arrays in self.like]
 
     def inputs(self, draw: int) -> list[Arrays]:
-        """All ranks' arguments: those of the function and, for derivatives, tangents or cotangents."""
+        """Return all ranks' arguments of the function and, for derivatives, tangents or cotangents."""
         if self.transform == "vmap":
             return _stacked([self._drawn(BATCH * draw + i) for i in range(BATCH)])
         if self.transform == "vmap of vjp":
@@ -56,7 +56,7 @@ class Program:
         return self._drawn(draw) + self._seeds(draw)
 
     def _seeds(self, draw: int) -> list[Arrays]:
-        """Tangents of the arguments, or cotangents of the results."""
+        """Return tangents of the arguments, or cotangents of the results."""
         rng = np.random.default_rng([self.seed, self.number, 2, draw])
         like = {**dict.fromkeys(FORWARD, self.like), **dict.fromkeys(REVERSE, self.gives)}.get(self.transform, [])
         if self.transform == "grad":
@@ -64,7 +64,7 @@ class Program:
         return [[values(rng, a.dtype, a.shape) for a in arrays] for arrays in like]
 
     def expected(self, draw: int) -> list[Arrays]:
-        """What it must give on all ranks."""
+        """Return the right results on all ranks."""
         if self.transform == "vmap":
             return _stacked([self._one(BATCH * draw + i) for i in range(BATCH)])
         if self.transform == "vmap of vjp":
@@ -177,12 +177,12 @@ class Program:
         )
 
     def _at_top(self, name: str, lines: list[str]) -> bool:
-        """Whether a name is one of the function, and not of a function in it."""
+        """Return whether a name belongs to the function itself, not to a function inside."""
         targets = (match[0] for line in lines if (match := re.match(r"[][\w, ]+ = ", line)))
         return name in self.parameters or any(re.search(rf"\b{name}\b", target) for target in targets)
 
     def script(self, draw: int = 0) -> str:
-        """A program of its own that shows what is wrong: run it on as many ranks."""
+        """Return a program of its own that shows what is wrong: run it on as many ranks."""
         given, wanted = self.inputs(draw), self.expected(draw)
         comms = [*self.shared, *self.own]
         lines = [
@@ -232,7 +232,7 @@ def _stacked(draws: list[list[Arrays]]) -> list[Arrays]:
 
 
 def values(rng: np.random.Generator, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
-    """Numbers so small and short that sums and products of a few are exact in every type."""
+    """Return numbers so small and short that sums and products of a few are exact in every type."""
     whole = rng.integers(-3, 4, shape)
     if dtype.kind == "b":
         return np.asarray(whole > 0)
@@ -248,7 +248,7 @@ def values(rng: np.random.Generator, dtype: np.dtype, shape: tuple[int, ...]) ->
 
 
 def shared_comms(seed: int, number: int, size: int) -> list[Comm]:
-    """Those of a program that live longer than it: they are made by the first of SHARED_BY programs."""
+    """Return the communicators that SHARED_BY programs share; the first of these programs makes them."""
     maker = Maker(np.random.default_rng([seed, number // SHARED_BY, 3]), size, "shared")
     for _ in range(2):
         maker.draw()
@@ -256,7 +256,7 @@ def shared_comms(seed: int, number: int, size: int) -> list[Comm]:
 
 
 def draw(seed: int, number: int, size: int, transform: str | None = None) -> Program:
-    """The program of this number."""
+    """Return the program of this number."""
     rng = np.random.default_rng([seed, number, 0])
     shared = shared_comms(seed, number, size)
     maker = Maker(rng, size, "comm")

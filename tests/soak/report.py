@@ -17,7 +17,7 @@ HEAD = """\
 
 
 def watched(watch: Watch) -> dict[str, Any]:
-    """What one rank had at some points of the run, and by how much that grew for each compilation."""
+    """Return the watched numbers of one rank at some points of the run, and their growth for each compilation."""
     return {
         name: {**{at: watch.at(name, f) for at, f in AT.items()}, "for each compilation": round(watch.slope(name), 3)}
         for name in ("memory", *MORE)
@@ -25,7 +25,7 @@ def watched(watch: Watch) -> dict[str, Any]:
 
 
 def write(figures: dict[str, Any], into_page: bool) -> None:
-    """Prints the figures, and may put them into the table, in the place of those that it has of this MPI."""
+    """Print the figures, and may put them into the table, in the place of those that it has of this MPI."""
     print(_summary(figures), flush=True)
     if into_page:
         PAGE.write_text(_page(PAGE.read_text(), figures))

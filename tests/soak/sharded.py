@@ -29,7 +29,7 @@ def _wrong(got: Any, want: np.ndarray) -> str | None:
 
 
 def run(program: Program, times: int) -> list[str]:
-    """Runs it on this rank, and says what was wrong."""
+    """Run it on this rank, and return its errors."""
     scope: dict[str, Any] = {}
     exec(compile(program.script, "<program>", "exec"), scope)
 

@@ -52,14 +52,14 @@ class Grid:
         return int(np.prod([self.sizes[a] for a in axes], dtype=int))
 
     def position(self, device: int, axes: Sequence[str]) -> int:
-        """The place along several axes, as JAX counts it: the first one slowest."""
+        """Return the place along several axes, as JAX counts it: the first one slowest."""
         place, result = self.place(device), 0
         for a in axes:
             result = result * self.sizes[a] + int(place[a])
         return result
 
     def group(self, device: int, axes: Sequence[str]) -> list[int]:
-        """The devices that differ from this one along these axes only, in their order along them."""
+        """Return the devices that differ from this one along these axes only, in their order along them."""
         mine = self.place(device)
         same = [
             d for d in range(len(self.ranks)) if all(self.place(d)[a] == mine[a] for a in self.names if a not in axes)
@@ -67,7 +67,7 @@ class Grid:
         return sorted(same, key=lambda d: self.position(d, axes))
 
     def cut(self, x: np.ndarray, spec: Spec, device: int) -> np.ndarray:
-        """The part of a whole array that a device has."""
+        """Return the part of a whole array that a device has."""
         for axis, names in enumerate(spec):
             x = np.split(x, self.count(names), axis)[self.position(device, names)]
         return x
@@ -87,7 +87,7 @@ def text_of(spec: Spec) -> str:
 
 @dataclass
 class Drawing:
-    """What is drawn so far."""
+    """The part of a program that is drawn so far."""
 
     rng: np.random.Generator
     grid: Grid
@@ -108,12 +108,12 @@ class Drawing:
         return bool(self.rng.random() < p)
 
     def axes(self) -> tuple[str, ...]:
-        """Some axes of the mesh, in its order."""
+        """Return some axes of the mesh, in its order."""
         names = self.grid.names
         return names if len(names) == 1 or self.chance(0.5) else (self.choose(names),)
 
     def comm(self, axes: tuple[str, ...]) -> str:
-        """A ring of the devices along these axes, in a variable of its own."""
+        """Return a ring of the devices along these axes, in a variable of its own."""
         return self.comms.setdefault(axes, f"comm_{'_'.join(axes)}")
 
 
@@ -154,7 +154,7 @@ class Part:
 
 
 def _by_group(d: Drawing, axes: Sequence[str], of: Callable[[Shards, int], np.ndarray]) -> Callable[[Shards], Shards]:
-    """A model from one of a group: all its arrays, and a place in it."""
+    """Return a model from one of a group: all its arrays, and a place in it."""
     grid = d.grid
 
     def model(x: Shards) -> Shards:
@@ -264,7 +264,7 @@ def _permuted(p: Part) -> None:
 
 
 def _of_mpixla(p: Part) -> None:
-    """One of mpixla's operations, on a ring."""
+    """Return one of mpixla's operations, on a ring."""
     d, a, axes = p.drawing, p.pick(), p.drawing.axes()
     comm, n, shape = d.comm(axes), d.grid.count(axes), list(p.shapes[a])
     k, step = int(d.rng.integers(n)), int(d.rng.integers(0, 3))
@@ -319,7 +319,7 @@ def _of_mpixla(p: Part) -> None:
 
 
 def _looped(p: Part) -> None:
-    """A loop, with a few steps in it that keep the shape."""
+    """Return a loop, with a few steps in it that keep the shape."""
     d, a = p.drawing, p.pick()
     if p.indent != "    ":
         return
@@ -362,7 +362,7 @@ STEPS = [
 
 
 def _spec(d: Drawing, shape: tuple[int, ...], every: bool = False) -> Spec:
-    """Axes of the mesh for each axis of an array that they divide; with `every`, all of them somewhere."""
+    """Return the axes of the mesh for each axis of an array that they divide; with `every`, all of them somewhere."""
     spec: list[list[str]] = [[] for _ in shape]
     for name in d.rng.permutation(d.grid.names).tolist():
         places = [*range(len(shape)), *([] if every else [None])]
@@ -390,7 +390,7 @@ class Program:
     evaluate: Callable[[list[np.ndarray]], list[np.ndarray]]
 
     def gradient(self, weights: list[np.ndarray]) -> np.ndarray:
-        """Of the weighted sum of all outputs by the first input, of a linear program."""
+        """Return the gradient of a linear program's weighted sum of outputs by the first input."""
         first, rest = self.inputs[0][0], [x for x, _ in self.inputs[1:]]
 
         def value(x: np.ndarray) -> float:
@@ -405,7 +405,7 @@ class Program:
 
 
 def _part(d: Drawing, env: dict[str, tuple[int, ...]]) -> tuple[list[str], str, list[str], list[tuple[int, ...]], Any]:
-    """A shard_map of some of the whole arrays: lines, a text that calls it, its operands, and what it gives."""
+    """Return a shard_map of some of the whole arrays: lines, a text that calls it, its operands, and what it gives."""
     operands = [d.choose(list(env)) for _ in range(int(d.rng.integers(1, 3)))]
     specs = [_spec(d, env[o]) for o in operands]
     parameters = [d.fresh("a") for _ in operands]
@@ -446,7 +446,7 @@ def _part(d: Drawing, env: dict[str, tuple[int, ...]]) -> tuple[list[str], str, 
 
 
 def _whole(d: Drawing, env: dict[str, tuple[int, ...]]) -> tuple[str, list[str], tuple[int, ...], Any]:
-    """An operation on whole arrays, for which XLA finds out what to communicate."""
+    """Return an operation on whole arrays, for which XLA finds out what to communicate."""
     a = d.choose(list(env))
     (rows, columns), axis, k = env[a], int(d.rng.integers(2)), int(d.rng.integers(1, 4))
     b = d.choose([n for n in env if env[n] == env[a]])
@@ -507,7 +507,7 @@ def _grid(rng: np.random.Generator, ranks: int) -> Grid:
 
 
 def draw(seed: int, number: int, ranks: int) -> Program:
-    """The program of this number for this many ranks."""
+    """Return the program of this number for this many ranks."""
     rng = np.random.default_rng([seed, number, ranks])
     grid = _grid(rng, ranks)
     linear = bool(rng.random() < 0.4)

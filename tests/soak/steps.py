@@ -33,7 +33,7 @@ class Step:
 
 @dataclass
 class Start(Step):
-    """What is started: its operands are those of now, its results come with the wait."""
+    """A started request: its operands have their present values, its results come with the wait."""
 
     request: str = ""
 
@@ -64,7 +64,7 @@ class Request:
 
 @dataclass
 class Core:
-    """What all scopes of a program share."""
+    """The state that all scopes of a program share."""
 
     rng: np.random.Generator
     size: int
@@ -124,7 +124,7 @@ class Scope:
         return [a.shape for a in self.arrays(name)]
 
     def add(self, step: Step, *, grown: bool = False) -> list[str]:
-        """Appends a step; the names of its results."""
+        """Append a step, and return the names of its results."""
         step.evaluate(self.env, Tape())
         self.steps.append(step)
         made = [name for _, results in step.calls for name in results]
@@ -134,7 +134,7 @@ class Scope:
         return made
 
     def local(self, text: str, operands: list[str], one: Callable[..., np.ndarray], *, grown: bool = False) -> str:
-        """A step that does not communicate: `one` is what a rank computes of its own arrays."""
+        """Return a step that does not communicate: `one` is what a rank computes of its own arrays."""
         name = self.core.fresh("v")
 
         def model(arrays: list[Arrays]) -> list[Arrays]:
@@ -144,7 +144,7 @@ class Scope:
         return name
 
     def each(self, values: list[Any]) -> str:
-        """The text of something that a rank has: one value if it is the same on all."""
+        """Return the text of something that a rank has: one value if it is the same on all."""
         return repr(values[0]) if all(v == values[0] for v in values) else f"{values!r}[world.rank]"
 
     def fitted(self, name: str, shapes: list[tuple[int, ...]]) -> str:
@@ -160,7 +160,7 @@ class Scope:
         return made
 
     def tamed(self, name: str) -> str:
-        """Values small enough to compute with."""
+        """Return values small enough to compute with."""
         if name not in self.grown or self.dtype(name).kind == "b":
             return name
         if self.core.derivative:
@@ -168,7 +168,7 @@ class Scope:
         return self.local(f"tame({name})", [name], tame)
 
     def constant(self, name: str) -> str:
-        """The same values, without a derivative."""
+        """Return the same values, without a derivative."""
         if not self.core.derivative:
             return name
         made = self.core.fresh("v")
@@ -183,13 +183,14 @@ class Scope:
         return made
 
     def hide(self, name: str) -> None:
-        """Has no operation take a variable that depends on nothing that is differentiated."""
+        """Hide a variable that depends on no differentiated variable, so that no operation uses it."""
         if self.core.derivative:
             self.names.remove(name)
 
     def usable(self, name: str) -> bool:
-        """Whether an operation may take it. Operands must depend on what is differentiated or batched on every rank or
-        on none, and what is made of nothing depends on nothing.
+        """Return whether an operation may use a variable.
+
+        Operands must depend on differentiated variables on every rank or on none; constants depend on nothing.
         """
         if self.core.derivative and self.dtype(name) != np.float64:
             return False
@@ -203,7 +204,7 @@ class Scope:
         small: bool = False,
         dtype: np.dtype | None = None,
     ) -> str | None:
-        """A variable that an operation can take, with other steps that make it so before."""
+        """Return a variable that an operation can take, with other steps that make it so before."""
         core = self.core
         if dtype is not None:
             takes = lambda t: t == dtype  # noqa: E731
@@ -229,7 +230,7 @@ class Scope:
         return self.core.choose(SMALL + empty)
 
     def even(self, name: str, comm: Comm) -> str:
-        """With one shape on all ranks of each of the communicators."""
+        """Return the variables with one shape on all ranks of each of the communicators."""
         shapes = self.shapes(name)
         if all(len({shapes[w] for w in group}) == 1 for group in comm.groups):
             return name
@@ -260,7 +261,7 @@ class Scope:
         keys: bool = False,
         only_start: bool = False,
     ) -> list[str]:
-        """Adds a call of an operation.
+        """Add a call of an operation.
 
         Args:
             op: its name in mpixla, or in prelude.py.
@@ -314,7 +315,7 @@ class Scope:
         return self.add(Step([f"{', '.join(names)} = {result_text(text)}"], calls, model, linear_at), grown=grown)
 
     def wait(self, request: Request, work: str | None = None, *, called: str | None = None) -> list[str]:
-        """Waits for a request, or (`called` is not None) only says what it gives: the text is elsewhere.
+        """Wait for a request, or (`called` is not None) return its results only: the text is elsewhere.
 
         With `work`, an array, something is computed of it meanwhile.
         """
@@ -336,14 +337,14 @@ class Scope:
         return self.add(Wait(lines, calls, start.model, start.linear_at, request.name), grown=request.grown)
 
     def overlap(self, results: str, requests: str, work: str) -> str:
-        """Adds what is computed meanwhile; the text that computes it, and names the results of the requests."""
+        """Add the computation meanwhile; return its text, and the names of the requests' results."""
         made = self.core.fresh("v")
         step = Step([], [([work], [made])], lambda arrays: [[a.T for a in arrays[0]]])
         self.add(step, grown=work in self.grown)
         return f"{results}, {made} = mpixla.overlap({requests}, lambda x: x.T, {work})"
 
     def waitall(self, work: str | None = None) -> None:
-        """For several requests at once, in any order."""
+        """Wait for several requests at once, in any order."""
         plain = [r for r in self.pending if r.plain and r.results == 1]
         some = [plain[i] for i in self.core.rng.permutation(len(plain))[: self.core.rng.integers(1, 4)]]
         if not some:
@@ -356,7 +357,7 @@ class Scope:
         self.steps[first].lines = [self.overlap(f"[{', '.join(names)}]", requests, work)] if work else lines
 
     def finish(self) -> None:
-        """Waits for what is still under way."""
+        """Wait for what is still under way."""
         while self.pending:
             self.wait(self.core.choose(self.pending))
 

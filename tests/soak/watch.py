@@ -1,4 +1,4 @@
-"""What may not grow in a process that runs for long, and whether it did."""
+"""Numbers that may not grow in a process that runs for long, and a check of them."""
 
 import ctypes
 import gc
@@ -26,14 +26,14 @@ HANDLE = 0x03FFFFFF  # of an MPICH handle: the part that numbers
 
 
 def _next_number(made: Any) -> int:
-    """The number that MPI gives a new object: the next one that is free, so it grows where objects are left behind."""
+    """Return the number that MPI gives a new object: the next free one, so it grows if objects are left behind."""
     number = made.py2f() & HANDLE
     made.Free()
     return number
 
 
 def _places() -> int:
-    """How many places the table of requests has, at least: a new request gets one that is free."""
+    """Return how many places the table of requests has, at least: a new request gets one that is free."""
     most = 0
     for power in CLASSES:
         request = mpixla.isend(jnp.zeros(1 << power, np.uint8), MPI.PROC_NULL)
@@ -43,7 +43,7 @@ def _places() -> int:
 
 
 def _take() -> dict[str, int]:
-    """Collective: figures of this process, when nothing is under way."""
+    """Return figures of this process, when nothing is under way. It is collective."""
     jax.clear_caches()
     gc.collect()
     probe = MPI.COMM_WORLD.Dup()
@@ -87,7 +87,7 @@ class Watch:
         return np.array([sample[name] for sample in self.samples])
 
     def slope(self, name: str) -> float:
-        """Growth for each compilation after the first third: the median of the slopes between all pairs of samples."""
+        """Return the growth for each compilation after the first third: the median of all pairs' slopes."""
         first = len(self.samples) // 3
         x, y = np.array(self.at_look[first:]), self.column(name)[first:]
         i, j = np.triu_indices(len(x), 1)
@@ -97,7 +97,7 @@ class Watch:
         return int(self.column(name)[round(fraction * (len(self.samples) - 1))])
 
     def complaints(self) -> list[str]:
-        """What has grown, in sentences."""
+        """Return a sentence for each number that has grown."""
         found = []
         if len(self.samples) < 8:
             return found

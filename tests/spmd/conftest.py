@@ -64,7 +64,6 @@ TWO_RANKS = (
     "test_pairs.py",
     "test_eager.py",
     "test_reveal.py",
-    "test_run_time_page.py",
     "test_short_floats.py",
     "test_status.py",
     "test_to_oneself.py",
@@ -123,7 +122,7 @@ _capture = None  # pytest's capture manager: while tests run, file descriptors 1
 
 
 def _abort(text):
-    """Prints on the real standard error, and ends the job: other ranks may be waiting for this one."""
+    """Print on the real standard error, and end the job: other ranks may be waiting for this one."""
     with _capture.global_and_fixture_disabled():
         sys.stderr.write(f"\n== rank {WORLD.Get_rank()} of {WORLD.Get_size()}: {text}\n")
         sys.stderr.flush()
@@ -183,7 +182,7 @@ def pytest_collection_finish():
 
 @pytest.fixture(autouse=True, scope="module")
 def compiled_programs(request):
-    """How they are compiled; and they are forgotten, since thousands of them take gigabytes."""
+    """Set how programs are compiled; and drop them, since thousands of them take gigabytes."""
     jax.config.update("jax_disable_most_optimizations", not _optimizes(request.config, request.path.name))
     yield
     jax.clear_caches()
@@ -191,13 +190,13 @@ def compiled_programs(request):
 
 @pytest.fixture(autouse=True)
 def as_mpi_finds_them(request):
-    """Calls of a test that is marked not_checked are not compared before."""
+    """Turn the comparison of calls off for a test that is marked not_checked."""
     is_off = request.node.get_closest_marker("not_checked") is not None and os.environ.get("MPIXLA_CHECK", "") == ""
     if is_off:
-        native.check(native.lib.mpixla_check_set(b"off", channel_of_reports()))
+        native.check_result(native.lib.mpixla_check_set(b"off", channel_of_reports()))
     yield
     if is_off:
-        native.check(native.lib.mpixla_check_set(b"first", channel_of_reports()))
+        native.check_result(native.lib.mpixla_check_set(b"first", channel_of_reports()))
 
 
 @pytest.fixture
@@ -217,7 +216,7 @@ def size():
 
 @pytest.fixture
 def below(rank, size):
-    """The rank before this one, on a ring of all."""
+    """Return the rank before this one, on a ring of all."""
     return (rank - 1) % size
 
 
@@ -228,7 +227,7 @@ def above(rank, size):
 
 @pytest.fixture
 def cart(comm):
-    """Cartesian communicators for grids (tests/halo_model.py), freed at the end."""
+    """Return Cartesian communicators for grids (tests/halo_model.py), freed at the end."""
     made = []
 
     def make(grid):
@@ -242,7 +241,7 @@ def cart(comm):
 
 @pytest.fixture
 def compilations():
-    """A list that grows by one entry for each program that XLA compiles, or would if it had not been kept on disk."""
+    """Yield a list that grows by one entry for each program that XLA compiles, or would but for the disk's cache."""
     seen = []
 
     def listen(event, duration, **_):

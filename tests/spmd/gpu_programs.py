@@ -1,4 +1,4 @@
-"""What XLA makes of our programs for a GPU, without one: `make test-gpu-programs` installs the compiler and runs this.
+"""XLA's programs for a GPU, compiled without one: `make test-gpu-programs` installs the compiler and runs this.
 
 Nothing communicates here. The programs are compiled for an H200, and read as XLA has optimized and scheduled them.
 """
@@ -54,7 +54,7 @@ def gpu():
 
 
 def compiled(program, args, sharding=None, **options):
-    """A jitted function, compiled for the device of the sharding, or for the CPU."""
+    """Return a jitted function, compiled for the device of the sharding, or for the CPU."""
     types = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), args)
     return Program(program.trace(*types).lower().compile(compiler_options=options or None).as_text())
 
@@ -64,7 +64,7 @@ def array(*shape, dtype=jnp.float32):
 
 
 def assert_ordered(program):
-    """Each call has its token from the one that is scheduled before it, in every loop and branch."""
+    """Check that each call has its token from the call scheduled before it, in every loop and branch."""
     for computation in program.computations.values():
         chain = computation.ordered()
         for earlier, later in itertools.pairwise(chain):
@@ -83,7 +83,7 @@ def chain(x):
 
 
 def messages(x):
-    """Calls that depend on one another by their order alone."""
+    """Send messages that depend on one another by their order alone."""
     mpixla.send(x, ABOVE, tag=1)
     y = mpixla.recv(x, BELOW, tag=1)
     mpixla.barrier()
@@ -93,12 +93,12 @@ def messages(x):
 
 
 def fold(x):
-    """A loop whose communication is in place."""
+    """Return a loop whose communication is in place."""
     return lax.fori_loop(0, 5, lambda i, x: mpixla.allreduce(jnp.sin(x), MPI.SUM), x)
 
 
 def until(x):
-    """A loop that ends on all ranks at once, by what they communicate."""
+    """Return a loop that ends on all ranks at once, by what they communicate."""
     return lax.while_loop(
         lambda x: mpixla.allreduce(jnp.max(jnp.abs(x)), MPI.MAX) > 1, lambda x: mpixla.allreduce(x * 0.5, MPI.SUM), x
     )
@@ -111,7 +111,7 @@ def branch(flag, x):
 
 
 def waves(exchange):
-    """Two fields, each of which changes by the other."""
+    """Advance two fields, each of which changes by the other."""
 
     def step(fields, _):
         u, v = exchange(fields)
@@ -123,7 +123,7 @@ def waves(exchange):
 
 
 def decay(exchange):
-    """One field that changes by its neighbours, in a new array."""
+    """Return one field that changes by its neighbours, in a new array."""
 
     def step(u, _):
         u = exchange(u)
@@ -137,7 +137,7 @@ def exchange(fields):
 
 
 def periodic(fields):
-    """What one rank alone would do in the place of an exchange."""
+    """Return the block with ghosts, as one rank alone exchanges them."""
     return jax.tree.map(lambda u: u.at[0].set(u[-2]).at[-1].set(u[1]), fields)
 
 
@@ -146,7 +146,7 @@ def gradient(f):
 
 
 def requests(x):
-    """Messages that are under way while something is computed."""
+    """Compute while messages are under way."""
     sending = mpixla.isend(x * 2, ABOVE)
     receiving = mpixla.irecv(x, BELOW)
     (sent, received), y = mpixla.overlap([sending, receiving], lambda y: jnp.sin(y) * 2, jnp.cos(x))
@@ -175,8 +175,8 @@ MIXED = {"a": array(N, N), "b": array(1000), "c": array(N, N, dtype=jnp.int32), 
 
 
 def tokens(x):
-    """mpi4jax's functions, which pass a token from call to call."""
-    mpi4jax = _mpi4jax.make(tokens=True)["mpi4jax"]
+    """Return mpi4jax's functions, which pass a token from call to call."""
+    mpi4jax = _mpi4jax.make_modules(tokens=True)["mpi4jax"]
     y, token = mpi4jax.allreduce(x, MPI.SUM)
     token = mpi4jax.send(x + 1, ABOVE, token=token)
     z, token = mpi4jax.recv(x, BELOW, token=token)
@@ -332,7 +332,7 @@ _Handler = CFUNCTYPE(c_void_p, POINTER(_Frame))
 
 @pytest.fixture(scope="module")
 def capturable():
-    """The target of a handler like ours, but with the trait."""
+    """Return the target of a handler like ours, but with the trait."""
     ours = native.ops["barrier"].device_handler
 
     @_Handler
@@ -347,7 +347,7 @@ def capturable():
 
 
 def captured(call, gpu, folder):
-    """Where XLA puts a call between kernels, in the program and in a loop: for each whether in a command buffer."""
+    """Return for each call, in the program and in a loop, whether XLA puts it into a command buffer."""
 
     def kernels(x):
         for _ in range(4):

@@ -37,7 +37,7 @@ def is_pattern(x, seed, n=N):
 
 @jax.jit
 def is_extreme(x):
-    """Whether it is the greatest of all ranks' patterns, item by item."""
+    """Return whether the array is the greatest of all ranks' patterns, item by item."""
     return jnp.all(x == functools.reduce(jnp.maximum, [pattern(rank) for rank in range(SIZE)]))
 
 
@@ -61,7 +61,7 @@ def send_and_recv():
 
 
 def on(here, x, check):
-    """``check(x)`` where ``here``. All ranks have come as far as ``x``: that is the operation."""
+    """Return ``check(x)`` where ``here``. All ranks have come as far as ``x``: that is the operation."""
     jax.block_until_ready(x)
     return not here or check(x)
 

@@ -36,7 +36,7 @@ def test_default_communicator_of_users_means_the_one_of_operations(rank, size):
     assert default.Get_name() == "mpixla default"
 
 
-def test_copies_of_the_default_communicator_are_others(comm, size):
+def test_clone_of_the_default_communicator_is_another(comm, size):
     clone = mpixla.get_default_comm().Clone()
     assert comm_of(clone) != comm_of(None)
     assert mpixla.allreduce(jnp.int32(1), MPI.SUM, comm=clone) == size

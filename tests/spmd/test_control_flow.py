@@ -17,7 +17,7 @@ SIZE = MPI.COMM_WORLD.Get_size()
 
 
 def variant_of(row):
-    """One variant of a row: the sum, and a root that is not the first."""
+    """Return one variant of a row: the sum, and a root that is not the first."""
     variants = row.variants(SIZE)
     return next((v for v in variants if v.get("root", SIZE - 1) == SIZE - 1), variants[0])
 
@@ -29,7 +29,7 @@ KINDS = [c for c in REVERSE if c.id in ("allreduce", "alltoallv", "halo_exchange
 
 
 def function(row, comm, size):
-    """The operation as a function of one array to an array of the same shape, with a scalar that differs by rank."""
+    """Return the operation from one array to an array of the same shape, with a scalar that differs by rank."""
     variant = variant_of(row)
     x, *rest = normal(row, (3,), comm.Get_rank(), size, **variant)
 

@@ -16,7 +16,7 @@ import mpixla
 
 @pytest.fixture
 def half(comm, rank):
-    """The communicator of the ranks with this one's parity, in falling order."""
+    """Return the communicator of the ranks with this one's parity, in falling order."""
     made = comm.Split(rank % 2, -rank)
     yield made
     if made != MPI.COMM_NULL:
@@ -24,7 +24,7 @@ def half(comm, rank):
 
 
 def sum_of_ranks(of):
-    """The sum of the ranks' numbers in MPI.COMM_WORLD, over a communicator."""
+    """Return the sum of the ranks' numbers in MPI.COMM_WORLD, over a communicator."""
     return float(sum(of.allgather(MPI.COMM_WORLD.Get_rank())))
 
 

@@ -20,7 +20,7 @@ SIZE = MPI.COMM_WORLD.Get_size()
 
 @pytest.fixture
 def slow(monkeypatch):
-    """A list that grows by one entry for each call that is checked."""
+    """Return a list that grows by one entry for each call that is checked."""
     calls = []
     comm_of = collective.comm_of
     for module in (collective, point_to_point, request):
@@ -59,7 +59,7 @@ def test_second_call_is_direct(slow, comm, rank, compilations):
 
 
 def messages(x, source, dest, tag):
-    """Messages around a ring, by each operation that has a rank or a tag. Returns what came."""
+    """Send messages around a ring, by each operation that has a rank or a tag. Return the received arrays."""
     rank = MPI.COMM_WORLD.Get_rank()
     received = [mpixla.sendrecv(x, x, source, dest, sendtag=tag, recvtag=tag)]
     if rank % 2 == 0:
@@ -230,7 +230,7 @@ def test_other_arguments_are_checked(slow):
         mpixla.allreduce(x, MPI._handleof(MPI.SUM))
 
 
-def test_communicator_in_the_place_of_a_freed_one(comm):
+def test_new_communicator_gets_no_program_of_a_freed_one(comm):
     x = jnp.ones(2)
     for color in (0, 1, 0):
         part = comm.Split(color if comm.Get_rank() else 0, 0)

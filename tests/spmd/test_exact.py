@@ -21,7 +21,7 @@ def fraction(numbers):
 
 
 def rounded(value, dtype):
-    """To nearest, ties to even."""
+    """Round to nearest, ties to even."""
     form = jnp.finfo(dtype)
     lowest = int(np.log2(float(form.smallest_subnormal)))
     if value == 0:
@@ -36,7 +36,7 @@ def rounded(value, dtype):
 
 
 def numbers(seed, n, dtype, spread):
-    """Of which each third adds up to nothing, but for what the type has no digits for."""
+    """Return numbers of which each third sums to nothing but the digits that the type lacks."""
     rng, form = np.random.default_rng(seed), jnp.finfo(dtype)
     low, high = int(form.minexp) - int(form.nmant), int(form.maxexp) - 2
     middle = (low + high) // 2
@@ -48,7 +48,7 @@ def numbers(seed, n, dtype, spread):
 
 
 def part(x, rank, how):
-    """This rank's entries."""
+    """Return this rank's entries."""
     if how == "last alone":
         return x if rank == SIZE - 1 else x[:0]
     if how == "backward":

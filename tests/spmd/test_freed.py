@@ -1,5 +1,6 @@
-"""Communicators and reductions that were freed: programs that still carry them fail in words, whatever has their handle
-now, and nothing that was made for them is kept."""
+"""Communicators and reductions that were freed.
+
+Programs that still carry them raise, also if another object has their handle now, and no data made for them is kept."""
 
 import gc
 import os

@@ -27,13 +27,13 @@ PLATFORMS = ("cuda", "rocm", "oneapi")
 
 
 def lowered(program, xs, platform):
-    """Our calls as they stand in its text. What JAX computes before and after them it may lower in another way."""
+    """Return mpixla's calls in the program's text. JAX may lower the code before and after them in another way."""
     text = program.trace(*xs).lower(lowering_platforms=(platform,)).as_text()
     return [re.sub(r"%[\w#:]+", "%", line) for line in text.splitlines() if "@mpixla_" in line]
 
 
 def assert_lowers(program, *xs, communicates=True):
-    """The program makes the same calls as that for the CPU, and makes some."""
+    """Check that the program makes the same calls as that for the CPU, and makes some."""
     on_cpu = lowered(program, xs, "cpu")
     assert on_cpu or not communicates
     for platform in PLATFORMS:
@@ -41,12 +41,12 @@ def assert_lowers(program, *xs, communicates=True):
 
 
 def sealed(fun):
-    """What mpixla.jit dispatches (its own ``lower`` is that of jax.jit)."""
+    """Return the program that mpixla.jit dispatches (its own ``lower`` is that of jax.jit)."""
     return mpixla.jit(fun)._sealed
 
 
 def some(which=lambda row, variant: True):
-    """Of reductions some, since to lowering they are numbers."""
+    """Return some reductions, since to lowering they are numbers."""
     return cases(lambda row, v: v.get("op", "SUM") in ("SUM", "PROD", "LAND") and which(row, v))
 
 
@@ -130,7 +130,7 @@ class WithTokens:
     """mpixla as the oracle uses it, made of mpi4jax's functions with a token from one to the next."""
 
     def __init__(self, token):
-        self.functions = vars(_mpi4jax.make(tokens=True)["mpi4jax"])
+        self.functions = vars(_mpi4jax.make_modules(tokens=True)["mpi4jax"])
         self.token = token
 
     def __getattr__(self, name):
@@ -172,7 +172,7 @@ JPI = {
 
 
 def test_jpi_table():
-    assert {*JPI, "gen_token"} == {*_jpi.make()["jpi"].__all__}
+    assert {*JPI, "gen_token"} == {*_jpi.make_modules()["jpi"].__all__}
 
 
 @pytest.mark.parametrize("name", JPI)

@@ -344,7 +344,7 @@ def test_eager_calls_compile_once(cart, rank, size, compilations):
 # Messages
 
 
-def test_the_programs_own_messages_are_others(cart, rank, size):
+def test_halo_takes_no_message_of_the_program(cart, rank, size):
     """A message that waits on the same communicator is not taken for a halo."""
     grid = Grid((SIZE,), (True,), (1,), (0,), 1)
     c = cart(grid)

@@ -72,7 +72,7 @@ def test_eagerly_and_across_functions(cart, rank, size):
     np.testing.assert_array_equal(work["a"], x + 1)
     request = mpixla.halo_start(x, c, width=MIXED.widths)
     np.testing.assert_array_equal(mpixla.wait(request), want)
-    with pytest.raises(Exception, match="a request was already waited for"):
+    with pytest.raises(Exception, match="already waited"):
         jax.block_until_ready(mpixla.wait(request))
 
 

@@ -26,12 +26,12 @@ SHARE = 0.1  # of the sum of all ranks' vectors, on all ranks but the first
 
 
 def product(x):
-    """The matrix times a vector."""
+    """Return the matrix times a vector."""
     return mpixla.allreduce(TERMS[RANK] @ mpixla.pvary(x), MPI.SUM)
 
 
 def product_by_messages(x):
-    """The same, from rank to rank around a ring."""
+    """Return the same, from rank to rank around a ring."""
     x = mpixla.pvary(x)
     part = total = TERMS[RANK] @ x
     for _ in range(SIZE - 1):
@@ -68,7 +68,7 @@ def dense(linear, y, jacobian=jax.jacrev):
 
 
 def by_linear_solve(linear, y):
-    """By the method of steepest descent for linear(x) = y, whose loop asks all ranks."""
+    """Solve linear(x) = y by steepest descent, whose loop asks all ranks."""
 
     def solve(a, y):
         def step(x):
@@ -86,13 +86,13 @@ SOLVES = {"jacrev": dense, "jacfwd": functools.partial(dense, jacobian=jax.jacfw
 
 
 def root(b, scale, of=product, solve=dense):
-    """The x with scale * matrix @ x + x**3 / 10 = b."""
+    """Return the x with scale * matrix @ x + x**3 / 10 = b."""
     return lax.custom_root(lambda x: scale * of(x) + x**3 / 10 - b, jnp.zeros(N), newton, solve)
 
 
 @functools.cache
 def closed_form(name):
-    """The root for B and 1, and the derivative by both."""
+    """Return the root for B and 1, and the derivative by both."""
     matrix = PRODUCTS[name][1]
     x = np.zeros(N)
     for _ in range(30):
@@ -106,7 +106,7 @@ def same(got, want):
 
 
 def of_a_batch(f):
-    """The Jacobians of a batch of one right-hand side and another."""
+    """Return the Jacobians of a batch of one right-hand side and another."""
     return lambda b, scale: jax.tree.map(
         lambda y: y[1], jax.vmap(jax.jacrev(f, (0, 1)), (0, None))(jnp.stack([W, b]), scale)
     )
@@ -155,7 +155,7 @@ def test_gradient_where_a_rank_ignores_a_result(jit):
 
 
 def solution(b, scale, of):
-    """The x with scale * matrix @ x = b."""
+    """Return the x with scale * matrix @ x = b."""
     return by_linear_solve(lambda x: scale * of(x), b)
 
 

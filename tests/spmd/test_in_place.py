@@ -31,13 +31,13 @@ MODELS = {
 
 
 def in_place(name, f, x):
-    """For each call in the program, whether its result takes the operand's memory."""
+    """Return for each call in the program whether its result takes the operand's memory."""
     calls = [line for line in jax.jit(f).lower(x).as_text().splitlines() if f"@mpixla_{name}(" in line]
     return ["output_operand_alias<" in line for line in calls]
 
 
 @pytest.mark.parametrize("name", OPS)
-def test_where(name, rank):
+def test_results_are_in_place_where_the_rank_receives(name, rank):
     op, x = OPS[name], jnp.ones(4)
     gives = {"bcast": rank != ROOT, "reduce": rank == ROOT}.get(name, True)
     assert in_place(name, op, x) == [False]
@@ -126,7 +126,7 @@ LAID_OUT = {
     ids=["constraint", "solve"],
 )
 @pytest.mark.parametrize("name", LAID_OUT)
-def test_layout_of_what_uses_the_result(name, use, rank):
+def test_result_may_be_used_in_another_layout(name, use, rank):
     """What is computed of a result may take another layout than the one in which the call has written it."""
     x = jnp.arange(9.0).reshape(3, 3) + 100 * rank
     apart = use(LAID_OUT[name](x + 1))

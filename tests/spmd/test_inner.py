@@ -16,7 +16,7 @@ LAST = 4  # columns; the first is a ghost where a mask is given
 
 
 def part(rank, seed=0, dtype=np.float64):
-    """A rank's part: two leaves, whose sizes differ between ranks, one of them empty on rank 1."""
+    """Return a rank's part: two leaves, whose sizes differ between ranks, one of them empty on rank 1."""
     random = np.random.default_rng(100 * seed + rank)
 
     def some(*shape):
@@ -29,7 +29,7 @@ def part(rank, seed=0, dtype=np.float64):
 
 
 def whole(size, seed=0, dtype=np.float64, mask=None):
-    """The vector of all ranks, where it counts."""
+    """Return the vector of all ranks, where it counts."""
     wide = np.complex128 if np.dtype(dtype).kind == "c" else np.float64
     parts = [part(rank, seed, dtype) for rank in range(size)]
     return np.concatenate([x[name][mask_of(mask, name)].ravel().astype(wide) for x in parts for name in x])

@@ -12,10 +12,10 @@ from mpi4py import MPI
 from test_reveal import hidden
 
 import mpixla
-from mpixla.core.seal import seal
+from mpixla.core.seal import seal_program
 from mpixla.jaxprs.effect import ordered
-from mpixla.jaxprs.reveal import reveal, show_effects
-from mpixla.jaxprs.rewrite import Rewriting, jaxprs_in
+from mpixla.jaxprs.reveal import expose_hidden_calls, show_effects
+from mpixla.jaxprs.rewrite import JaxprRewriter, jaxprs_in
 from mpixla.ops import decisions
 
 try:
@@ -47,7 +47,7 @@ def ignores(x):
 
 
 def halve(x):
-    """The condition communicates."""
+    """Halve in a loop whose condition communicates."""
     return lax.while_loop(lambda a: total(a).sum() > 3, lambda a: a / 2, x)
 
 
@@ -71,7 +71,7 @@ def branches_in_a_rule(x):
 
 
 def root(x):
-    """By implicit differentiation: its Jacobian is found by calls on unit vectors."""
+    """Find a root with implicit differentiation: its Jacobian is found by calls on unit vectors."""
     return lax.custom_root(
         lambda y: total(y) - x, x, lambda f, y: y / 2, lambda g, y: jnp.linalg.solve(jax.jacrev(g)(y), y)
     )
@@ -86,14 +86,14 @@ def solved(x):
 
 
 def requests(x):
-    """Rank 0 ignores one of two results."""
+    """Wait for two requests, of which rank 0 ignores one."""
     first, second = mpixla.iallreduce(x, MPI.SUM), mpixla.iallreduce(x * x, MPI.SUM)
     y, z = mpixla.waitall([first, second])
     return y if RANK == 0 else y + z
 
 
 def tree(x):
-    """Rank 0 ignores one of two leaves."""
+    """Reduce two leaves, of which rank 0 ignores one."""
     y = mpixla.sendrecv({"a": x, "b": x * x}, {"a": x, "b": x}, RANK, RANK)
     return y["a"] if RANK == 0 else y["a"] * y["b"]
 
@@ -135,13 +135,13 @@ DERIVED = {
 def _without_name(rewriting, eqn):
     if eqn.primitive.name == "closed_call":
         eqn = eqn.replace(params={"call_jaxpr": eqn.params["call_jaxpr"]})
-    return rewriting.inside(eqn)
+    return rewriting.rewrite_inside(eqn)
 
 
 def check(jaxpr):
     """Check the types and effects of a program, and those of the programs in its equations."""
     # JAX 0.10 cannot check a closed_call that has a name, as those of its own rules have.
-    check_jaxpr(getattr(Rewriting(_without_name).of(jaxpr), "jaxpr", jaxpr))
+    check_jaxpr(getattr(JaxprRewriter(_without_name).rewrite_jaxpr(jaxpr), "jaxpr", jaxpr))
     inner = getattr(jaxpr, "jaxpr", jaxpr)
     assert ordered in inner.effects or not any(ordered in eqn.effects for eqn in inner.eqns)
     for eqn in inner.eqns:
@@ -156,14 +156,14 @@ def rewritten(jaxpr):
     a program is right only after the calls are shown.
     """
     if "hides" in str(jaxpr):
-        jaxpr = reveal(jaxpr, "a test")
+        jaxpr = expose_hidden_calls(jaxpr, "a test")
         yield "revealed", jaxpr
     else:
         yield "traced", jaxpr
         yield "shown", show_effects(jaxpr)
-    jaxpr = decisions.check(jaxpr)
+    jaxpr = decisions.check_loops(jaxpr)
     yield "checked", jaxpr
-    yield "sealed", seal(jaxpr)
+    yield "sealed", seal_program(jaxpr)
 
 
 CASES = [(name, how) for name in FUNCTIONS for how in DERIVED]

@@ -105,10 +105,10 @@ def test_arguments_as_of_jax_jit(rank):
 def test_decorator_with_options(rank):
     @mpixla.jit(donate_argnums=0)
     def f(x):
-        """Doubles."""
+        """Double the argument."""
         return mpixla.allreduce(x, MPI.SUM) * 2
 
-    assert (f.__name__, f.__doc__) == ("f", "Doubles.")
+    assert (f.__name__, f.__doc__) == ("f", "Double the argument.")
     x = jnp.ones(1000)
     assert float(f(x)[0]) == 2 * SIZE
     assert x.is_deleted()
@@ -126,7 +126,7 @@ def test_methods_of_a_jitted_function():
 
 
 @pytest.mark.parametrize("jit", [jax.jit, mpixla.jit])
-def test_methods_are_not_those_of_what_is_made_of_it(jit):
+def test_wrapped_function_keeps_methods_of_its_own(jit):
     """functools.wraps copies the attributes of a function, as JAX does for its gradient."""
     derivative = jit(jax.grad(mpixla.jit(lambda x: mpixla.allreduce(x, MPI.SUM) ** 3)))
     x = jnp.float64(2)

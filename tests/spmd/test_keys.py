@@ -58,7 +58,7 @@ ROWS_OF_KEYS = {
 
 
 @pytest.mark.parametrize("name", ROWS_OF_KEYS)
-def test_shapes_are_those_of_keys(comm, name):
+def test_refusals_show_the_shapes_of_keys(comm, name):
     """Not of their data, which have an axis more."""
     call, keys = ROWS_OF_KEYS[name], jax.random.split(jax.random.key(0), SIZE + 3)
     check_refused(lambda: call(keys[0], comm), ValueError, r"x has shape \(\)|x is a scalar|are key<fry>\[\]")

@@ -32,7 +32,7 @@ COMBINING = ("allreduce", "exscan", "reduce", "reduce_scatter", "scan")
 
 
 def _is_shared():
-    """Whether a communicator's ranks share memory of ours."""
+    """Return whether a communicator's ranks share memory of the library."""
     maps = Path("/proc/self/maps")
     return maps.exists() and "/dev/shm/mpixla-" in maps.read_text()
 

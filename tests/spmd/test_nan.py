@@ -19,7 +19,7 @@ CALLS = {
 
 
 def numbers(x):
-    """As doubles, in which every type has its values; NumPy compares zeros as equal, and NaN as NaN."""
+    """Convert to doubles, which represent all types exactly; NumPy compares zeros as equal, and NaN as NaN."""
     return np.asarray(x).astype(np.float64)
 
 

@@ -20,8 +20,11 @@ NOBODY = None
 
 @dataclass(frozen=True)
 class Topology:
-    """How to make the communicator, and for each rank its destinations and, for each of its sources, the source's rank
-    and the slot of the source that the message is sent from."""
+    """A communicator, and its edges.
+
+    For each rank these are its destinations and, for each of its sources, the source's rank and the slot of the source
+    from which the message is sent.
+    """
 
     make: object
     dests: list
@@ -29,7 +32,7 @@ class Topology:
 
 
 def grid(dims, periods):
-    """A Cartesian communicator, written down from MPI's definition of it."""
+    """Return a Cartesian communicator, written down from MPI's definition of it."""
     dests, sources = [], []
     for rank in range(SIZE):
         here = np.unravel_index(rank, dims)
@@ -48,7 +51,7 @@ def grid(dims, periods):
 
 
 def edges(lists, make):
-    """A graph by the destinations of each rank. Sources are ordered by rank; edges between the same two by slot."""
+    """Return a graph by the destinations of each rank. Sources come in rank order, edges between two ranks by slot."""
     sources = [
         [(r, slot) for r, dests in enumerate(lists) for slot, dest in enumerate(dests) if dest == rank]
         for rank in range(SIZE)
@@ -104,7 +107,7 @@ def made(topology):
 
 
 def rows(source, slot):
-    """How many rows rank `source` sends from a slot: none now and then, and never the same number everywhere."""
+    """Return how many rows rank `source` sends from a slot: none now and then, and never the same number everywhere."""
     return (source + 2 * slot) % 4
 
 
@@ -113,7 +116,7 @@ def sendcounts(topology, rank):
 
 
 def recvcounts(topology, rank):
-    """Where nobody is, 2 rows of zeros."""
+    """Return the rows of each slot; 2 rows of zeros where there is no neighbour."""
     return [2 if edge is NOBODY else rows(*edge) for edge in topology.sources[rank]]
 
 
@@ -126,7 +129,7 @@ def shape_of(op, topology, rank, rest):
 
 
 def model(op, topology, inputs, rank):
-    """The result on a rank from the operands of all."""
+    """Return the result on a rank from the operands of all."""
     if op == "neighbor_alltoallv":
         # Some rows of each sender, so take the pieces apart by its counts.
         pieces = []
@@ -158,7 +161,7 @@ def call(op, topology, comm):
 
 
 def draw(op, topology, rest, seed):
-    """The operands of all ranks."""
+    """Return the operands of all ranks."""
     return [np.random.default_rng([seed, r]).normal(size=shape_of(op, topology, r, rest)) for r in range(SIZE)]
 
 
@@ -241,7 +244,7 @@ def test_vmap_of_nothing(op, rank):
     comm.Free()
 
 
-def test_walls_are_zeros_whatever_was_there(rank):
+def test_walls_are_zeros_in_used_memory(rank):
     comm = MPI.COMM_WORLD.Create_cart([SIZE], [False])
     walls = np.array([rank == 0, rank == SIZE - 1])
     x = np.array([3.0, 4.0]) + rank
@@ -346,7 +349,7 @@ def test_bad_arguments(bad, kind, sentence):
     comm.Free()
 
 
-def test_graph_of_one_rank_that_does_not_fit_itself():
+def test_graph_on_one_rank_with_unequal_edges_is_refused():
     comm = MPI.COMM_SELF.Create_dist_graph_adjacent([0, 0], [0])
     with pytest.raises(Exception, match="rank 0 sends rank 0 3 items.*\n.*expects 6 items in 2 messages from rank 0"):
         jax.block_until_ready(mpixla.neighbor_allgather(jnp.ones(3), comm=comm))

@@ -28,7 +28,7 @@ EXCEPTIONS = {
 
 
 def differs_by(row, variant, rank):
-    """What a rank's program may depend on."""
+    """Return the rank's properties on which its program may depend."""
     of_user = variant.get("by") in ("ranks", "traced") or "room" in variant  # numbers that are computed from the rank
     if row.name in EXCEPTIONS or of_user:
         return rank
@@ -38,12 +38,12 @@ def differs_by(row, variant, rank):
 
 
 def texts_of(fun, *xs):
-    """Of all ranks, without communicators' numbers: tests before these have passed some on one rank only."""
+    """Return the programs' texts of all ranks, without numbers of communicators, which earlier tests change."""
     return MPI.COMM_WORLD.allgather(re.sub(r"comm = \d+ : i64", "comm", jax.jit(fun).lower(*xs).as_text()))
 
 
 def assert_alike(texts, keys):
-    """Ranks of one key have one text."""
+    """Check that ranks of one key have one text."""
     for key in set(keys):
         alike = {text for text, own in zip(texts, keys, strict=True) if own == key}
         assert len(alike) == 1, "\n".join(alike)

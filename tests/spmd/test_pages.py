@@ -32,11 +32,9 @@ ELSEWHERE = {
 
 
 def known(page):
-    """What a page takes for known, since its subject is another."""
+    """Return the names that a page takes for known, since its subject is another."""
     names = {"jax": jax, "jnp": jnp, "mpixla": mpixla, "MPI": MPI, "x": jnp.arange(3.0), "comm": WORLD}
     match page:
-        case "derivatives.md":
-            return names | derivatives()
         case "exact.md":
             return names
         case "other_tools.md":
@@ -52,33 +50,13 @@ def known(page):
     return {}
 
 
-def parts(shape, seed):
-    """What each rank has, on all of them."""
-    return [np.random.default_rng(seed + r).normal(size=shape).astype(np.float32) for r in range(SIZE)]
-
-
-def derivatives():
-    return {
-        "data": jnp.asarray(parts((5, 3), 0)[RANK]),
-        "target": jnp.asarray(parts(5, 100)[RANK]),
-        "w": jnp.asarray(np.random.default_rng(7).normal(size=3), jnp.float32),
-        "u": jnp.asarray(parts(4, 200)[RANK]),
-        "weights_of_this_rank": jnp.asarray(parts(3, 300)[RANK]),
-        "left": (RANK - 1) % SIZE,
-        "right": (RANK + 1) % SIZE,
-        "x": jnp.asarray(parts(3, 400)[RANK]),
-        "fun": fun,
-    }
-
-
-def fun(x):
-    """A function of this rank's part and the next rank's, and of all by their product."""
-    y = mpixla.sendrecv(x, x, source=(RANK + 1) % SIZE, dest=(RANK - 1) % SIZE)
-    return jnp.sin(y) * x[0] + x**2 * mpixla.vdot(x, x, cotangent="varying")
+def on_all_ranks(x):
+    """Return the arrays of all ranks, in double precision."""
+    return np.stack(WORLD.allgather(np.asarray(x, np.float64)))
 
 
 def jacobian_of_fun(x):
-    """In NumPy, of all ranks' parts: at [r, i, q, j] entry i of rank r's result by entry j of rank q's."""
+    """Return in NumPy, at [r, i, q, j], the derivative of entry i of rank r's result by entry j of rank q's."""
     jacobian = np.zeros((*x.shape, *x.shape))
     for (r, i), own in np.ndenumerate(x):
         above = (r + 1) % len(x)
@@ -90,7 +68,7 @@ def jacobian_of_fun(x):
 
 
 def where(block):
-    """Where else a block runs."""
+    """Return the place where else a block runs, or None."""
     return next((how for (page, word), how in ELSEWHERE.items() if page == block.page and word in block.text), None)
 
 
@@ -100,7 +78,7 @@ def here(page):
 
 @contextlib.contextmanager
 def in_one_folder(tmp_path):
-    """All ranks in the same new folder."""
+    """Move all ranks to the same new folder during the with body."""
     before = os.getcwd()
     os.chdir(WORLD.bcast(str(tmp_path), 0))
     yield
@@ -109,7 +87,7 @@ def in_one_folder(tmp_path):
 
 
 def run(block, names):
-    """Runs a block and returns what it prints; an exception in it names the line of the page."""
+    """Run a block and return its output; an exception in it names the line of the page."""
     printed = io.StringIO()
     code = compile("\n" * (block.line - 1) + block.text, f"docs/{block.page}", "exec")
     with contextlib.redirect_stdout(printed):
@@ -118,23 +96,24 @@ def run(block, names):
 
 
 def check_derivatives(names):
-    """The three conventions of docs/derivatives.md, and its Jacobians, give what NumPy finds of all ranks' data."""
-    w, data, target = np.asarray(names["w"]), parts((5, 3), 0), parts(5, 100)
-    wanted = sum(2 * d.T @ (d @ w - t) for d, t in zip(data, target, strict=True))
+    """Compare the results of the three conventions and of the Jacobians with NumPy's for the arrays of all ranks."""
+    w, data, target, u, x, weights = (
+        on_all_ranks(names[name]) for name in ("w", "data", "target", "u", "x", "weights_of_this_rank")
+    )
+    wanted = sum(2 * d.T @ (d @ w[0] - t) for d, t in zip(data, target, strict=True))
     np.testing.assert_allclose(names["gradient_of_parameters"], wanted, rtol=1e-4)
-    field = np.concatenate(parts(4, 200))
-    slopes = field - np.roll(field, 1)
+    slopes = u.ravel() - np.roll(u.ravel(), 1)
     wanted = 2 * (slopes - np.roll(slopes, -1))
-    np.testing.assert_allclose(names["gradient_of_field"], wanted[4 * RANK :][:4], rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(names["gradient_of_all"], sum(parts(3, 300)), rtol=1e-5)
-    jacobian = jacobian_of_fun(np.asarray(parts(3, 400), np.float64))
+    np.testing.assert_allclose(names["gradient_of_field"], wanted.reshape(u.shape)[RANK], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(names["gradient_of_all"], weights.sum(0), rtol=1e-5)
+    jacobian = jacobian_of_fun(x)
     assert names["rows"].shape == names["columns"].shape == (SIZE, 3, 3)
     np.testing.assert_allclose(np.moveaxis(names["rows"], 2, 0), jacobian[RANK], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(names["columns"], jacobian[:, :, RANK], rtol=1e-4, atol=1e-5)
 
 
 def check_refusal(names):
-    """mpi4py does not take JAX arrays, as docs/other_tools.md says."""
+    """Check that mpi4py refuses JAX arrays, as docs/other_tools.md says."""
     with pytest.raises(KeyError, match="MPI datatype"):
         MPI.COMM_SELF.Bcast(names["x"], 0)
 
@@ -169,8 +148,8 @@ def test_pages_notice_a_missing_pvary(page, tmp_path):
 
 
 @pytest.mark.two_ranks
-def test_every_block_is_somewhere():
-    """Each row of the table is of a block, and names a file or folder that is there."""
+def test_each_row_of_elsewhere_has_a_block_and_a_file():
+    """Each row of the table belongs to a block, and names a file or folder that exists."""
     blocks = [block for page in pages.PAGES for block in pages.blocks(page, "python")]
     for (page, word), how in ELSEWHERE.items():
         assert any(block.page == page and word in block.text for block in blocks), (page, word)

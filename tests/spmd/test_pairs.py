@@ -21,14 +21,14 @@ each_op = pytest.mark.parametrize("op", OPS)
 
 
 def inputs(value=np.float32, place=np.int32, shape=(4, 3)):
-    """All ranks' values, with many ties, and their places, which are not in the order of the ranks."""
+    """Return all ranks' values, with many ties, and their places, which are not in the order of the ranks."""
     values = [np.random.default_rng(rank).integers(0, 3, shape).astype(value) for rank in range(SIZE)]
     places = [(np.arange(np.prod(shape)).reshape(shape) + 7 * (SIZE - rank)).astype(place) for rank in range(SIZE)]
     return values, places
 
 
 def located(op, values, places):
-    """The extreme, and the least place of those that hold it."""
+    """Return the extreme, and the least place of those that hold it."""
     stacked = np.stack(values).astype(np.float64)
     extreme = OPS[op][2](stacked, axis=0)
     found = np.min(np.where(stacked == extreme, np.stack(places).astype(np.int64), 10**6), axis=0)
@@ -113,7 +113,7 @@ def test_vmap_is_one_call(op, rank):
 
 
 @each_op
-def test_derivative_is_that_of_the_values_alone(op, rank):
+def test_derivative_of_pairs_equals_that_of_values(op, rank):
     values, places = inputs(np.float64)
     alone = {"MAXLOC": MPI.MAX, "MINLOC": MPI.MIN}[op]
     t = np.random.default_rng(10 + rank).normal(size=(4, 3))

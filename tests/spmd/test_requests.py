@@ -22,7 +22,7 @@ def run(how, fun):
 
 
 def start_all(x, comm):
-    """One request of each operation."""
+    """Return one request of each operation."""
     rank, size = comm.Get_rank(), comm.Get_size()
     below, above = (rank - 1) % size, (rank + 1) % size
     stacked = jnp.stack([x] * size)
@@ -35,24 +35,15 @@ def start_all(x, comm):
         mpixla.iallgather(x, comm=comm),
         mpixla.ialltoall(stacked, comm=comm),
         mpixla.ireduce_scatter(stacked, MPI.MAX, comm=comm),
-        mpixla.ialltoallv(stacked, [1] * size, [1] * size, comm=comm),
-        mpixla.ireduce(x, MPI.SUM, 0, comm=comm),
-        mpixla.igather(x, size - 1, comm=comm),
-        mpixla.iscatter(stacked if rank == 0 else x, 0, comm=comm),
-        mpixla.iscan(x, MPI.SUM, comm=comm),
-        mpixla.iexscan(x, MPI.SUM, comm=comm),
     ]
 
 
 def results_of_all(every, rank):
-    """What they give, from the ranks' arrays."""
+    """Return the results of the requests, from the ranks' arrays."""
     size = len(every)
     below = every[(rank - 1) % size]
     stack = np.stack(every)
-    own = every[rank]
-    basic = [below, own, below, stack.sum(0), every[-1], stack, stack, stack.max(0), stack]
-    at_roots = [stack.sum(0) if rank == 0 else own, stack if rank == size - 1 else own, every[0]]
-    return [*basic, *at_roots, stack[: rank + 1].sum(0), stack[:rank].sum(0)]
+    return [below, every[rank], below, stack.sum(0), every[-1], stack, stack, stack.max(0)]
 
 
 def check_all(results, every, rank):
@@ -90,7 +81,7 @@ def _row_of(row, size):
 
 
 TAKES_DATA = {
-    **{row.name: _row_of(row, MPI.COMM_WORLD.Get_size()) for row in ROWS if "barrier" not in row.name},
+    **{row.name: _row_of(row, MPI.COMM_WORLD.Get_size()) for row in ROWS if row.name != "barrier"},
     "MAXLOC": lambda r, comm: mpixla.allreduce((r, r), MPI.MAXLOC, comm=comm),
     "assert_replicated": lambda r, comm: mpixla.assert_replicated(r, comm=comm),
     "fsum": lambda r, comm: mpixla.fsum(r, comm=comm),
@@ -108,7 +99,7 @@ def test_a_request_is_no_data(comm, size, name):
     """To JAX it is a pytree, whose arrays no operation takes for its own."""
     request = mpixla.iallreduce(1.0, MPI.SUM, comm=comm)
     for x in (request, [request]):
-        with pytest.raises(TypeError, match=r"iallreduce of .*, op SUM, on .* is no array\. wait\(request\) gives"):
+        with pytest.raises(TypeError, match="iallreduce .* is no array"):
             TAKES_DATA[name](x, comm)
     assert float(mpixla.wait(request)) == size
 
@@ -376,13 +367,13 @@ def exchange_with_itself(x, received):
 
 
 def of_its_template(x):
-    """The template of a message, which the wait needs, is also what is computed with."""
+    """Return the template of a message, which the wait needs, is also what is computed with."""
     received, y = mpixla.overlap(exchange_with_itself(x[:4], x), lambda x: x + 1, x)
     return received + y
 
 
 def in_its_place(x):
-    """What one message brings is put where the other one waits for what was there."""
+    """Put the result of one message into the array that the other wait takes as its template."""
     requests = [exchange_with_itself(x[-1], x[0]), exchange_with_itself(x[0], x[-1])]
     (top, bottom), x = mpixla.overlap(requests, lambda x: x.at[1:-1].multiply(2), x)
     return x.at[0].set(top).at[-1].set(bottom)
@@ -418,12 +409,12 @@ def test_waited_for_twice(rank, size):
             jax.block_until_ready(run(how, mpixla.wait)(request))
         # Its place is another's now.
         other = mpixla.iallreduce(x + 1, MPI.SUM)
-        with pytest.raises(Exception, match="a request was already waited for"):
+        with pytest.raises(Exception, match="already waited"):
             jax.block_until_ready(run(how, mpixla.wait)(request))
         np.testing.assert_array_equal(mpixla.wait(other), (x + 1) * size)
 
 
-def test_what_is_no_request(rank):
+def test_wait_refuses_other_objects_than_requests(rank):
     x = jnp.arange(3.0)
     with pytest.raises(TypeError, match="wait needs a Request, .* but got a list"):
         mpixla.wait([mpixla])
@@ -439,8 +430,8 @@ def test_what_is_no_request(rank):
     for wrong in (None, x):
         with pytest.raises(TypeError, match="overlap needs a function"):
             mpixla.overlap(request, wrong)
-    assert [name for name in dir(request) if not name.startswith("_") and not name.startswith("tree_")] == ["wait"]
-    with pytest.raises(AttributeError, match=r"^a request has no test\. request.wait\(\) gives the result\.$"):
+    assert not [name for name in dir(request) if not name.startswith("_") and not name.startswith("tree_")]
+    with pytest.raises(AttributeError, match=r"^a request has no test\. mpixla.wait\(request\) gives the result\.$"):
         request.test()
     for wrong, sentence in (
         (lambda i: i + jnp.array([1000.0, 0.0], i.dtype), "that was never started"),
@@ -500,7 +491,7 @@ def test_repr_and_pytree():
 
 
 def dot_product_identity(f, x, rank, size):
-    """Over all ranks: <ct, J t> = <J^T ct, t>."""
+    """Check over all ranks: <ct, J t> = <J^T ct, t>."""
     rng = np.random.default_rng(rank)
     t = rng.normal(size=x.shape)
     y, y_t = jax.jvp(f, (x,), (t,))
@@ -554,7 +545,7 @@ def test_across_jit_boundaries_reversed(rank, size, below, above):
     dot_product_identity(lambda x: finish(start(x)), np.linspace(0, 1, 3) + rank, rank, size)
 
 
-def test_blocking_recv_gets_what_isend_takes_back(rank, size):
+def test_cotangent_of_blocking_recv_returns_to_isend(rank, size):
     """A pipeline from rank to rank: the receiver's cotangent comes back to the sender."""
 
     def f(x):
@@ -571,7 +562,7 @@ def test_blocking_recv_gets_what_isend_takes_back(rank, size):
     np.testing.assert_allclose(x_bar, np.full(3, want))
 
 
-def test_what_has_no_derivative(rank):
+def test_irecv_from_any_source_has_no_reverse_mode(rank):
     with pytest.raises(TypeError, match="irecv from MPI.ANY_SOURCE has no reverse mode"):
         jax.linear_transpose(lambda x: mpixla.wait(mpixla.irecv(x)), jnp.ones(3))(jnp.ones(3))
 
@@ -650,7 +641,7 @@ def test_vmap_of_derivatives(rank, below, above):
 
 
 @pytest.mark.parametrize("wait", [mpixla.waitall, lambda requests: mpixla.overlap(requests, jnp.sin, 0.0)[0]])
-def test_cotangents_with_a_batch_where_what_was_sent_is_ignored(rank, below, above, wait):
+def test_cotangent_of_an_ignored_isend_gets_the_batch(rank, below, above, wait):
     """What isend takes back has the batch, and the derivative, of the other cotangents all the same."""
 
     def f(x):

@@ -22,7 +22,7 @@ ABOVE, BELOW = (RANK + 1) % SIZE, (RANK - 1) % SIZE
 
 
 def hidden(fun, name="hides"):
-    """The function as a primitive without effects, made as equinox makes them."""
+    """Return the function as a primitive without effects, made as equinox makes them."""
 
     def impl(x):
         return [fun(x)]

@@ -13,7 +13,7 @@ ROOM = 4 * SIZE
 
 
 def _drawn(seed):
-    """For each rank its rows, of which the first count, and how many of them go to each rank."""
+    """Return for each rank its rows, of which the first count, and the number of rows for each rank."""
     rng = np.random.default_rng([SIZE, seed])
     return rng.normal(size=(SIZE, ROOM, 3)), rng.integers(0, 4, (SIZE, SIZE))
 
@@ -80,7 +80,7 @@ def test_batches_of_counts(comm, rank):
         np.testing.assert_array_equal(received, np.stack([counts[:, rank] for _, counts in drawn]))
 
 
-def test_counts_of_the_others(comm, rank):
+def test_counts_of_other_ranks_are_returned(comm, rank):
     """gatherv and allgatherv give those of all ranks, scatterv this rank's; the root's are taken."""
     counts = np.arange(SIZE) % 3
     x = np.arange(3.0) + 10 * rank
@@ -118,7 +118,7 @@ def test_neighbours_with_any_counts(comm, rank):
 
 
 def _ragged(seed, each):
-    """Slices of each rank's operand, `each` for each rank, and where they go: as numpy, and the result on each rank."""
+    """Return slices of each rank's operand, `each` for each rank, and where they go; and the result on each rank."""
     rng = np.random.default_rng([SIZE, each, seed])
     n = SIZE * each
     operand, output = rng.normal(size=(SIZE, 5 * n, 2)), rng.normal(size=(SIZE, 6 * n, 2))

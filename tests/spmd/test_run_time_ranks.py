@@ -13,13 +13,13 @@ SIZE = MPI.COMM_WORLD.Get_size()
 
 
 def _partners(seed, steps):
-    """For each step, who sends to whom: permutations, of which rank i sends to entry i."""
+    """Return for each step a permutation: rank i sends to entry i."""
     rng = np.random.default_rng(seed)
     return np.stack([rng.permutation(SIZE) for _ in range(steps)]).astype(np.int32)
 
 
 def _mixed(start, dests):
-    """What each rank has in the end, where in each step it adds half of what comes."""
+    """Return each rank's array at the end, if it adds half of the received array in each step."""
     x = start.copy()
     for dest in dests:
         came = np.empty_like(x)
@@ -63,7 +63,7 @@ def test_one_program(comm, rank):
     assert step._cache_size() == 1
 
 
-def test_nobody_and_anybody(comm, rank):
+def test_traced_proc_null_and_any_source_work_as_static_ones(comm, rank):
     """MPI's own numbers, as they are where they are static."""
     status = MPI.Status()
 
@@ -158,7 +158,7 @@ def test_numbers_out_of_range(comm):
             jax.block_until_ready(exchange(x, **numbers))
 
 
-def test_anybody_has_no_reverse_mode(comm):
+def test_sendrecv_from_any_source_has_no_reverse_mode(comm):
     """Static, it is refused when tracing; traced, by the call that would send the cotangent there."""
     exchange = lambda x, source, dest: mpixla.sendrecv(x, x, source, dest, comm=comm).sum()  # noqa: E731
     with pytest.raises(TypeError, match=r"sendrecv from MPI.ANY_SOURCE has no reverse mode"):

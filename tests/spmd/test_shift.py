@@ -28,7 +28,7 @@ def cart(request):
     comm.Free()
 
 
-def test_everybody_is_where_mpi_says(cart):
+def test_shift_receives_from_the_rank_of_mpi_cart_shift(cart):
     """For each direction and distance, the message is that of the rank that MPI_Cart_shift names."""
     rank = jnp.float32(cart.Get_rank())
     for direction in range(cart.Get_dim()):

@@ -13,7 +13,7 @@ from reference import DIFFERENTIABLE, REDUCTIONS, SHORT_DTYPES, bits
 
 @pytest.fixture(scope="module")
 def pair():
-    """The first two ranks, between whom each reduction is one call of our operation."""
+    """Yield the first two ranks, between whom each reduction is one call of our operation."""
     world = MPI.COMM_WORLD
     if world.size < 2:
         pytest.skip("needs two ranks")
@@ -25,7 +25,7 @@ def pair():
 
 
 def values(dtype):
-    """All pairs of codes of an 8-bit type; of a 16-bit one random codes, and special ones against each other."""
+    """Return all pairs of codes of an 8-bit type; of a 16-bit type random codes, and pairs of special codes."""
     if dtype.itemsize == 1:
         a, b = np.meshgrid(np.arange(256, dtype=np.uint8), np.arange(256, dtype=np.uint8))
     else:

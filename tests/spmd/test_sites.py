@@ -19,14 +19,14 @@ def alone(x, comm):
 
 
 def line_of(fun, text):
-    """Where `text` stands in a function: "file:line"."""
+    """Return the place of `text` in a function: "file:line"."""
     lines, first = inspect.getsourcelines(fun)
     (found,) = [i for i, line in enumerate(lines) if text in line]
     return f"test_sites.py:{first + found}"
 
 
 def message_of(fun, x=X, jit=jax.jit):
-    """What a function of an array and a communicator says once that was freed."""
+    """Return the error of a function of an array and a communicator after that communicator was freed."""
     comm = MPI.COMM_SELF.Dup()
     program = jit(lambda x: fun(x, comm))
     jax.block_until_ready(program(x))
@@ -148,7 +148,7 @@ def test_text_does_not_depend_on_comments(monkeypatch, commented):
 
 
 def numbers_in(source):
-    """The numbers of sites in the program of the function ``step``, in the order of its calls."""
+    """Return the numbers of sites in the program of the function ``step``, in the order of its calls."""
     space = {"mpixla": mpixla, "SUM": MPI.SUM}
     exec(compile(source, "solver.py", "exec"), space)
     return re.findall(r"site = (\d+)", jax.jit(space["step"]).lower(X).as_text())
@@ -189,12 +189,12 @@ def test_the_line_that_calls_a_library(monkeypatch):
     assert line_of(solve, "return library") in message_of(solve)
 
 
-def test_as_many_lines_are_remembered_as_there_is_room_for(monkeypatch):
+def test_caches_of_lines_have_a_limit(monkeypatch):
     """A notebook has ever new files: each cell is one."""
     monkeypatch.setattr(sites, "_LIMIT", 3)
     for cell in range(10):
         code = compile("mpixla.allreduce(x, MPI.SUM)", f"cell {cell}", "exec")
         exec(code, {"mpixla": mpixla, "x": jnp.ones(2), "MPI": MPI})
         assert len(sites._told) <= 3
-    for remembered in (sites._number, sites._is_users_file):
+    for remembered in (sites._register_line, sites._is_users_file):
         assert remembered.cache_info().maxsize == 4096

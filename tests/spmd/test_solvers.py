@@ -1,4 +1,4 @@
-"""The code of docs/solvers.md: it runs, and solves what NumPy solves of the whole system."""
+"""The code of docs/solvers.md runs as printed, and gives what NumPy gives with the arrays of all ranks."""
 
 import functools
 
@@ -15,7 +15,7 @@ N = 8  # cells of a rank, as on the page
 
 @pytest.fixture(scope="module")
 def page():
-    """What the page's code defines, and what it prints."""
+    """Run the page's code, and return the names that it defines, and as ``printed`` the values that it prints."""
     printed = []
     names = pages.run(
         pages.SOLVERS_WITHOUT_LIBRARIES, print=lambda *values: printed.extend(map(bool, values)), printed=printed
@@ -26,7 +26,7 @@ def page():
 
 @pytest.fixture
 def mine(rank):
-    """The cells of this rank."""
+    """Return the slice of this rank's cells."""
     return slice(rank * N, (rank + 1) * N)
 
 
@@ -40,7 +40,7 @@ def vectors(size):
 
 
 def test_page(page, size):
-    assert len(pages.blocks_of(pages.SOLVERS_WITHOUT_LIBRARIES)) == 4
+    assert len(pages.blocks_of(pages.SOLVERS_WITHOUT_LIBRARIES)) == 5
     assert page["printed"] == [True]
     assert page["energy"] == 4 * size
 
@@ -78,7 +78,7 @@ def test_batch_of_loops_whose_condition_communicates(rank, size, jit):
     np.testing.assert_array_equal(jax.random.key_data(same), jax.random.key_data(keys))
 
 
-def test_gradient_by_what_the_matrix_depends_on(page, mine, size):
+def test_gradient_by_a_parameter_of_the_matrix(page, mine, size):
     """One number that all ranks share: each has its own part's say, and pvary adds them up."""
     b, w, _ = vectors(size)
 
@@ -112,3 +112,15 @@ def test_gradient_of_every_step(page, mine, size):
     got = jax.jit(jax.grad(lambda b: mpixla.vdot(w[mine], descend(page["matvec"], varying, b))))(b[mine])
     want = jax.grad(lambda b: w @ descend(lambda x: matrix(size) @ x, jnp.vdot, b))(jnp.asarray(b))
     np.testing.assert_allclose(got, want[mine], rtol=1e-9)
+
+
+@pytest.mark.two_ranks
+def test_mixture_of_experts(page, rank, size):
+    weights = [np.asarray(jax.random.normal(jax.random.key(r), (8, 8))) for r in range(size)]
+    tokens = [np.asarray(jax.random.normal(jax.random.key(r + 100), (6, 8))) for r in range(size)]
+    choice = np.arange(6) % size
+    wanted = np.stack([np.tanh(t @ weights[c]) for t, c in zip(tokens[rank], choice, strict=True)])
+    np.testing.assert_allclose(page["y"], wanted, rtol=1e-5, atol=1e-6)
+    rows = jnp.concatenate([t[choice == rank] for t in tokens])
+    gradient = jax.grad(lambda w: jnp.tanh(rows @ w).sum())(jnp.asarray(weights[rank]))
+    np.testing.assert_allclose(page["gradient"], gradient, rtol=1e-5, atol=1e-5)

@@ -69,7 +69,7 @@ def test_truncated(comm, rank):
     if MPI.Get_library_version().startswith("Open MPI v4"):
         pytest.skip("it reports nothing for a message to oneself")
     mpixla.send(jnp.ones(9), rank, tag=3, comm=comm)
-    with pytest.raises(Exception, match=rf"r{comm.rank} \| MPI_Recv returned error code"):
+    with pytest.raises(Exception, match=rf"r{comm.rank} \| MPI_Recv "):
         mpixla.recv(jnp.ones(2), rank, tag=3, comm=comm).block_until_ready()
     mpixla.send(jnp.full(2, 5.0), rank, tag=3, comm=comm)
     np.testing.assert_array_equal(mpixla.recv(jnp.ones(2), rank, tag=3, comm=comm), [5, 5])

@@ -18,7 +18,7 @@ LINEAR = [case for case in CASES if case.values[0].linear(**case.values[1])]
 
 
 def cotangents(row, inputs, size, **variant):
-    """One for each rank's result: the same ones where they count once."""
+    """Return one for each rank's result: the same ones where they count once."""
     results = [row.model(inputs, r, **variant) for r in range(size)]
     once = row.counts_once(**variant)
     return [np.random.default_rng(99 if once else r).normal(size=y.shape) for r, y in enumerate(results)]
@@ -148,7 +148,7 @@ def test_send_has_no_reverse_mode(rank, size):
             grad(jnp.ones(3))
 
 
-def test_exchange_with_a_derivative_in_one_direction_alone(rank, size):
+def test_exchange_with_one_differentiable_direction_is_refused(rank, size):
     """Refused on every rank, as the others would wait for what is not sent."""
     x, i = jnp.float32(rank), jnp.int32(rank)
     up, down = (rank + 1) % size, (rank - 1) % size

@@ -22,7 +22,7 @@ def check(row, variant, dtype, shape, comm, how):
 
 
 def check_all(row, variant, dtype, shapes, comm, how):
-    """Arrays of several shapes, jitted in one program: compiling is what takes the time."""
+    """Check arrays of several shapes, jitted in one program, since compiling takes most of the time."""
     rank, size = comm.Get_rank(), comm.Get_size()
     # jnp.asarray would leave them outside of an explicit mesh in JAX 0.10.0, which then refuses what is in it beside.
     inputs = [[jnp.array(x) for x in operands(row, dtype, shape, rank, size, **variant)] for shape in shapes]

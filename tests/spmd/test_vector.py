@@ -122,7 +122,7 @@ def test_no_rows_at_all(name, comm, rank, size):
 
 
 @pytest.mark.parametrize("sent", [2, 6])
-def test_alone_a_rank_expects_what_it_sends(sent):
+def test_rank_alone_is_refused_counts_that_differ(sent):
     """Nobody else compares it, and MPICH takes a message that is too short for one that is right."""
     with pytest.raises(Exception, match=rf"sendcounts\[0\] = {sent} but recvcounts\[0\] = 4, on a .* of one rank"):
         jax.block_until_ready(mpixla.alltoallv(np.ones(sent), [sent], [4], comm=MPI.COMM_SELF))
@@ -140,7 +140,7 @@ def test_counts_that_disagree(name, comm, rank):
     gathered = ", with 1, 1 rows on ranks 0 to 1; the counts must be the same on every rank"
 
     def call(own):
-        """Rank 1 is told that it sends `own` rows to rank 0."""
+        """Call with rank 1 expecting `own` rows for rank 0."""
         given = [own, 1] if name == "alltoallv" else [1, own]
         given = given if rank == 1 else counts
         if name == "gatherv":

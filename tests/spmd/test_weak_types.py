@@ -15,7 +15,7 @@ SIZE = MPI.COMM_WORLD.Get_size()
 
 
 def variant_of(row):
-    """One variant of a row, a sum if it reduces."""
+    """Return one variant of a row, a sum if it reduces."""
     return next(v for v in row.variants(SIZE) if v.get("op", "SUM") == "SUM")
 
 

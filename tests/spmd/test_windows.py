@@ -26,7 +26,7 @@ UP, DOWN = (WORLD.Get_rank() + 1) % SIZE, (WORLD.Get_rank() - 1) % SIZE
 
 
 def lowered(f, *args, **options):
-    """The lines of the messages in a program, and how many of them send, and receive, a window."""
+    """Return the lines of the messages in a program, and how many of them send, and receive, a window."""
     lines = [line for line in jax.jit(f, **options).lower(*args).as_text().splitlines() if "@mpixla_" in line]
     return lines, sum("sendsize" in line for line in lines), sum("recvsize" in line for line in lines)
 
@@ -73,7 +73,7 @@ class Drawn:
         return rng.permutation(len(messages)).tolist()
 
     def box(self, rng):
-        """An index, of which some axes are numbers, and some are slices."""
+        """Return an index, of which some axes are numbers, and some are slices."""
         index = []
         for n in self.shape:
             first = int(rng.integers(n))
@@ -87,7 +87,7 @@ class Drawn:
         return np.zeros(self.shape)[index].size
 
     def message(self, rng):
-        """Where it comes from, where it goes, and how far; what is there if nothing comes."""
+        """Draw a message: its source box, its target box, its distance, and its template."""
         to = self.box(rng)
         for _ in range(20):
             box = self.box(rng)
@@ -120,7 +120,7 @@ class Drawn:
         return np.zeros(self.shape)[tuple(i if isinstance(i, slice) else slice(i, i + 1) for i in index)].shape
 
     def run(self, arrays, starts):
-        """The program on this rank."""
+        """Return the program on this rank."""
         arrays = list(arrays)
         for kind, *what in self.statements:
             if kind == "scale":
@@ -154,7 +154,7 @@ class Drawn:
         exchange_all(in_turn, messages, order, call, update)
 
     def model(self):
-        """What all ranks have in the end."""
+        """Return the arrays of all ranks at the end."""
         all_arrays = [self.values(rank) for rank in range(SIZE)]
         for kind, *what in self.statements:
             if kind == "exchange":
@@ -167,7 +167,7 @@ class Drawn:
         return all_arrays
 
     def index(self, index, at):
-        """The index with what is known at run time only, as XLA takes it."""
+        """Return the index with what is known at run time only, as XLA takes it."""
         if at is None:
             return index
         sizes = self.size_of(index)
@@ -269,7 +269,7 @@ def row(x, value=0.0):
 
 
 def swap(send, keep):
-    """With this rank alone, so that each rank's program may be another one."""
+    """Run the program with this rank's function, so that each rank's program may differ."""
     return mpixla.sendrecv(send, keep, source=WORLD.Get_rank(), dest=WORLD.Get_rank())
 
 
@@ -369,7 +369,7 @@ PROGRAMS = {
 
 
 def compared(f, x, monkeypatch):
-    """The results with windows, which are those without, and those with windows on every other rank."""
+    """Return the results with windows, which are those without, and those with windows on every other rank."""
     results = []
     for setting in ("1", "0", str(WORLD.Get_rank() % 2)):
         monkeypatch.setenv("MPIXLA_WINDOWS", setting)
@@ -436,14 +436,14 @@ def test_sides_keep_the_corners_of_the_original(rank):
         lambda x: (lambda r: (x.at[0].set(r), r))(swap(row(x), row(x))),
     ],
 )
-def test_what_stays_as_it_is(f, rank, monkeypatch):
+def test_program_without_a_window_stays_unchanged(f, rank, monkeypatch):
     x = jnp.arange(30.0).reshape(6, 5) + rank
     assert windows(f, x) == (0, 0)
     compared(f, x, monkeypatch)
 
 
 def step(x, n=1):
-    """As a model does: a field is computed, its edges are exchanged, and what follows reads around each point."""
+    """Advance a model: compute a field, exchange its edges, and read around each point."""
     for _ in range(n):
         inner = x[1:-1, 1:-1] + 0.1 * (x[:-2, 1:-1] + x[2:, 1:-1] - 2 * x[1:-1, 1:-1])
         x = x.at[1:-1, 1:-1].set(inner)
@@ -470,7 +470,7 @@ COSTS = {
 @pytest.mark.filterwarnings("ignore:Some donated buffers were not usable")
 @pytest.mark.parametrize("donated", [(), (0,)], ids=["kept", "donated"])
 @pytest.mark.parametrize("name", COSTS)
-def test_costs_nothing(name, donated, rank, monkeypatch):
+def test_windows_add_no_copy_and_no_byte(name, donated, rank, monkeypatch):
     """No copy more, and no byte more, than without windows; and the same bits."""
     x = jnp.arange(3000.0).reshape(50, 60) + rank
     f = COSTS[name]
@@ -503,7 +503,7 @@ def test_setting(monkeypatch):
     assert windows(mpixla.jit(lambda x: one_after_the_other(x))._sealed, x) == (2, 2)
 
 
-def test_traced_programs_show_what_the_user_wrote():
+def test_traced_programs_have_no_windows():
     names = [e.primitive.name for e in jax.make_jaxpr(one_after_the_other)(jnp.ones((6, 5))).eqns]
     assert names.count("slice") == names.count("scatter") == names.count("sendrecv") == 2
 

@@ -12,7 +12,7 @@ import sys
 _held: dict[str, int] = {}  # the locks of this process, and their file descriptors, which stay open until it ends
 
 
-def acquire(name: str) -> bool:
+def take_lock(name: str) -> bool:
     """Take a lock; return False if it is held, also by this process. Other systems than Linux have none: then True."""
     if sys.platform != "linux":
         return True
@@ -26,7 +26,7 @@ def acquire(name: str) -> bool:
     return False
 
 
-def release(name: str) -> None:
+def release_lock(name: str) -> None:
     """Release a lock if this process holds it."""
     if name in _held:
         os.close(_held.pop(name))

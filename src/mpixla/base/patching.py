@@ -19,7 +19,7 @@ class UnfitError(Exception):
     """The error that this JAX lacks a function or rule that a hook needs."""
 
 
-def need(name: str, *arguments: str) -> Any:
+def find_in_jax(name: str, *arguments: str) -> Any:
     """Return JAX's object of this name; raise UnfitError if it is missing, or begins with other parameters.
 
     Raises:
@@ -42,29 +42,29 @@ def need(name: str, *arguments: str) -> Any:
 
 def need_rules(name: str, *primitives: Any) -> dict[Any, Any]:
     """Return a registry of JAX's by its name; raise UnfitError if it lacks a rule for one of these primitives."""
-    rules = need(name)
+    rules = find_in_jax(name)
     for primitive in primitives:
         if primitive not in rules:
             raise UnfitError(f"{name} has no rule for {primitive}")
     return rules
 
 
-def replace(name: str, *arguments: str) -> Callable[[Callable[..., Any]], None]:
+def replace_function(name: str, *arguments: str) -> Callable[[Callable[..., Any]], None]:
     """Return a decorator that replaces a function of JAX's; the new one gets JAX's own as its first argument.
 
     Raises:
         UnfitError: if this JAX has no such function.
     """
-    original = need(name, *arguments)
+    original = find_in_jax(name, *arguments)
     outer, last = re.split(r"[.:](?=\w+$)", name)
 
-    def put(new: Callable[..., Any]) -> None:
+    def set_wrapper(new: Callable[..., Any]) -> None:
         """Put into JAX's module a wrapper that calls ``new`` with the original function before the arguments."""
 
         @functools.wraps(original)
-        def call(*args: Any, **options: Any) -> Any:
+        def call_replacement(*args: Any, **options: Any) -> Any:
             return new(original, *args, **options)
 
-        setattr(resolve_name(outer), last, call)
+        setattr(resolve_name(outer), last, call_replacement)
 
-    return put
+    return set_wrapper

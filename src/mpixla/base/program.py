@@ -41,12 +41,12 @@ def status_of(code: Any) -> int:
     return 0 if code is None else code & 0xFF if isinstance(code, int) else 1
 
 
-def _load(name: str) -> SimpleNamespace:
+def _load_file(name: str) -> SimpleNamespace:
     """Execute a file of this folder without importing mpixla, and return its globals as a namespace."""
     return SimpleNamespace(**runpy.run_path(os.path.join(_FOLDER, name)))
 
 
-def _write(text: str) -> None:
+def _write_error(text: str) -> None:
     with suppress(Exception):  # a program may have put anything there, or None
         sys.stderr.write(text)
         sys.stderr.flush()
@@ -63,16 +63,16 @@ def _end_early(did: str, more: str, status: int) -> bool:
     Returns:
         Whether the message was printed, by this rank or another; if True is returned, all ranks of the job have failed.
     """
-    settings, started, shared_message = map(_load, ("settings.py", "started.py", "shared_message.py"))
-    others, rank = started.detect_launcher(), started.rank()
+    settings, started, shared_message = map(_load_file, ("settings.py", "started.py", "shared_message.py"))
+    others, rank = started.detect_launcher(), started.rank_of_launcher()
     if os.getpid() != _process or not others or rank is None or not settings.aborts_job():
         return False
-    job = started.job()
+    job = started.job_name()
     shared_message.open_file(job)
     told = shared_message.print_once(
         rank,
         others[2],
-        _write,
+        _write_error,
         did,
         ", so the whole job is aborted. Set MPIXLA_ABORT=0 to let the other ranks go on.",
         more,
@@ -84,11 +84,11 @@ def _end_early(did: str, more: str, status: int) -> bool:
         with suppress(Exception):  # a program may have put anything there
             sys.stdout.flush()
         time.sleep(_FORWARDING if told.here else _PATIENCE)
-        _abort(status)
+        _abort_job(status)
     return True
 
 
-def _abort(status: int) -> None:
+def _abort_job(status: int) -> None:
     """Abort the job by MPI_Abort, starting MPI first if needed; return if there is no MPI, or it is finalized."""
     # If other ranks never start MPI, the signal kills this process, and its launcher then ends the job.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -106,16 +106,16 @@ def _abort(status: int) -> None:
 def _mark_early_end() -> None:
     """If this process never imported mpixla, take the lock that tells so to ranks that wait in their import."""
     if os.getpid() == _process and not any(module.partition(".")[0] == "mpixla" for module in sys.modules):
-        started = _load("started.py")
+        started = _load_file("started.py")
         if started.detect_launcher():
-            _load("host_lock.py").acquire(started.ended_without())
+            _load_file("host_lock.py").take_lock(started.ended_without())
 
 
-def run(program: list[str]) -> None:
+def run_program(program: list[str]) -> None:
     """Run a program as ``__main__`` with its arguments; an uncaught exception or a nonzero exit status ends the job."""
     own = {__file__, sys._getframe(1).f_code.co_filename, runpy.run_path.__code__.co_filename}
 
-    def without_us(hook: _Hook) -> _Hook:
+    def wrap_hook(hook: _Hook) -> _Hook:
         """Wrap an exception hook: hide the runner's frames, and end the job if mpixla's import has not succeeded."""
 
         def print_without_us(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
@@ -140,9 +140,9 @@ def run(program: list[str]) -> None:
         return print_without_us
 
     if end := sys.modules.get(_EXIT):  # mpixla.compat and mpixla.distributed have imported it
-        end.replace_printing(without_us)
+        end.replace_printing(wrap_hook)
     else:
-        sys.excepthook = without_us(sys.excepthook)
+        sys.excepthook = wrap_hook(sys.excepthook)
     atexit.register(_mark_early_end)  # registered first, so it runs last, when threads have ended, too
     # Under MPICH stdout is a pipe: output in Python's buffer of 8 KiB comes late, or never if the process is killed.
     with suppress(AttributeError, ValueError):
@@ -206,4 +206,4 @@ def _set_up_main(main: ModuleType, folder: str, arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    run(sys.argv[1:])
+    run_program(sys.argv[1:])

@@ -31,7 +31,7 @@ class PrintOutcome(NamedTuple):
     by_all: bool  # all ranks of the job had a message before any rank printed one, so no rank waits for another
 
 
-class _Note(NamedTuple):
+class _NoteLine(NamedTuple):
     """A line of the file: a rank has a message, is about to print it, or has printed it."""
 
     what: str  # the hash of the message
@@ -47,16 +47,16 @@ def open_file(job: str) -> None:
     """Open the file shared by a job's ranks on this host, in the temporary folder; if that fails ``file`` stays -1."""
     global file
     with suppress(OSError):
-        file = os.open(_path(job), os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        file = os.open(_file_path(job), os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
 
 
 def remove_name(job: str) -> None:
     """Remove the name of the file. Ranks that have opened it go on to share it."""
     with suppress(OSError):
-        os.unlink(_path(job))
+        os.unlink(_file_path(job))
 
 
-def _path(job: str) -> str:
+def _file_path(job: str) -> str:
     return os.path.join(tempfile.gettempdir(), f"mpixla-{os.getuid()}-{job}")
 
 
@@ -86,25 +86,25 @@ def print_once(
     own = re.sub(rf"\br{rank} \||\bon rank {rank} of\b|\b0x[0-9a-fA-F]+\b", "*", f"{did}\n{more}")
     what = hashlib.sha256(own.encode(errors="replace")).hexdigest()
 
-    def say(ranks: list[int], again: bool, by_all: bool) -> None:
+    def print_for(ranks: list[int], again: bool, by_all: bool) -> None:
         rest = then_by_all if by_all and then_by_all is not None else then
         text = " (the same as above)." if again else f"{rest}\n{more}".removesuffix("\n")
-        write(f"mpixla: {_in_words(ranks)}{'' if did.startswith(':') else ' '}{did}{text}\n")
+        write(f"mpixla: {_name_ranks(ranks)}{'' if did.startswith(':') else ' '}{did}{text}\n")
 
     try:
-        return _agree_and_print(what, rank, size, say, moment)
+        return _agree_and_print(what, rank, size, print_for, moment)
     except (OSError, ValueError):
-        say([rank], False, False)
+        print_for([rank], False, False)
         return PrintOutcome(True, False)
 
 
 def _agree_and_print(
     what: str, rank: int, size: int, say: Callable[[list[int], bool, bool], None], moment: float
 ) -> PrintOutcome:
-    """Print by ``say`` if this rank is the first with a message, or the first one is late; return the outcome."""
+    """Print by ``print_for`` if this rank is the first with a message, or the first one is late; return the outcome."""
     now = time.monotonic()
-    _note(what, rank, now, _COMES)
-    notes = _read()
+    _append_note(what, rank, now, _COMES)
+    notes = _read_notes()
     first = next(note.rank for note in notes if note.what == what)
     if is_first := first == rank:
         # A message that comes after the moment is printed at once: the job is about to end.
@@ -114,8 +114,8 @@ def _agree_and_print(
         _wait_until(
             lambda notes: any(note[:2] == (what, first) and note.step == _SAID for note in notes), now + 2 * moment
         )
-    _note(what, rank, now, _SPEAKS)
-    notes = _read()
+    _append_note(what, rank, now, _SPEAKS)
+    notes = _read_notes()
     alike = [note for note in notes if note.what == what]
     said = {note.rank for note in alike if note.step == _SAID}
     left = sorted(({note.rank for note in alike} if is_first else {rank}) - said)
@@ -124,25 +124,25 @@ def _agree_and_print(
     if left:
         say(left, bool(said), by_all)
     for other in sorted(left, key=lambda other: other == rank):  # its own line last: the others wait for it
-        _note(what, other, now, _SAID)
+        _append_note(what, other, now, _SAID)
     return PrintOutcome(bool(left), by_all)
 
 
-def _wait_until(is_so: Callable[[list[_Note]], bool], deadline: float) -> None:
-    while not is_so(_read()) and time.monotonic() < deadline:
+def _wait_until(is_so: Callable[[list[_NoteLine]], bool], deadline: float) -> None:
+    while not is_so(_read_notes()) and time.monotonic() < deadline:
         time.sleep(_PAUSE)
 
 
-def _read() -> list[_Note]:
+def _read_notes() -> list[_NoteLine]:
     lines = os.pread(file, os.fstat(file).st_size, 0).decode().rpartition("\n")[0].splitlines()
-    return [_Note(what, int(rank), float(when), step) for what, rank, when, step in map(str.split, lines)]
+    return [_NoteLine(what, int(rank), float(when), step) for what, rank, when, step in map(str.split, lines)]
 
 
-def _note(what: str, rank: int, when: float, step: str) -> None:
+def _append_note(what: str, rank: int, when: float, step: str) -> None:
     os.write(file, f"{what} {rank} {when} {step}\n".encode())
 
 
-def _in_words(ranks: list[int]) -> str:
+def _name_ranks(ranks: list[int]) -> str:
     runs = [[rank for _, rank in run] for _, run in groupby(enumerate(ranks), lambda pair: pair[1] - pair[0])]
     *words, last = [word for run in runs for word in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run))]
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(words)}{' and ' if words else ''}{last}"

@@ -6,13 +6,13 @@ end the job: only the rank itself can run MPI.
 
 import sys
 
-from .started import place
+from .started import rank_for_mpi
 
 # Such a process begins by importing the program's file, and has no parent_process until then.
 _begins = any(argument.startswith("from multiprocessing.") for argument in sys.orig_argv)
 _process = sys.modules.get("multiprocessing.process")  # which it has, and whose import takes a while
 
-if (_begins or (_process and _process.parent_process())) and (_rank := place()) is not None:
+if (_begins or (_process and _process.parent_process())) and (_rank := rank_for_mpi()) is not None:
     raise ImportError(
         f"multiprocessing has started this process, on rank {_rank} of an MPI job, so it cannot import mpixla: it has "
         "inherited the variables of the rank's launcher, but only the rank itself can run MPI. Import mpixla, and "

@@ -21,20 +21,20 @@ def _open_standard_error() -> TextIO | None:
 _people = _open_standard_error()
 
 
-def file() -> int:
+def error_descriptor() -> int:
     """Return the descriptor of the standard error that people read; 2 if that stream is closed or has none."""
     with contextlib.suppress(AttributeError, ValueError):  # there is none, or it was closed or detached
         return _people.fileno()  # type: ignore[union-attr]
     return 2
 
 
-def say(text: str) -> None:
+def print_message(text: str) -> None:
     """Print a text on the original standard error, and on a redirected ``sys.stderr``, too; ignore failures."""
     heard = False
     with contextlib.suppress(Exception):  # a program may have put anything there, or None
         sys.stderr.write(text)
         sys.stderr.flush()
-        heard = os.path.sameopenfile(sys.stderr.fileno(), file())
+        heard = os.path.sameopenfile(sys.stderr.fileno(), error_descriptor())
     if not heard and _people:
         with contextlib.suppress(OSError, ValueError):  # its reader has gone, or it was closed
             _people.write(text)

@@ -20,7 +20,7 @@ _RANKS = (*_PLACES, "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
 PROCESS = "PROCESS_OF_MPIXLA"
 
 
-def _from_run() -> tuple[int, int] | None:
+def _read_run_variable() -> tuple[int, int] | None:
     """Return the launcher's process and stderr's descriptor in a rank of ``python -m mpixla run``; None elsewhere."""
     words = os.environ.get(PROCESS, "").split()
     return (int(words[1]), int(words[2])) if words[:1] == [str(os.getpid())] else None
@@ -31,27 +31,27 @@ def _read_first(variables: tuple[str, ...]) -> int | None:
     return next((int(os.environ[name]) for name in variables if os.environ.get(name, "").isdecimal()), None)
 
 
-def rank() -> int | None:
+def rank_of_launcher() -> int | None:
     """Return the rank of this process by its launcher's variables; None if there are none."""
     return _read_first(_RANKS)
 
 
-def place() -> int | None:
+def rank_for_mpi() -> int | None:
     """Return the rank with which MPI would start this process; None if MPI would start a job of one process."""
     return _read_first(_PLACES)
 
 
 def is_of_run() -> bool:
     """Return whether this process is a rank of ``python -m mpixla run``, which owns it."""
-    return _from_run() is not None
+    return _read_run_variable() is not None
 
 
-def launcher() -> int:
+def launcher_process() -> int:
     """Return the process ID of the MPI launcher's process on this host, which has started the ranks.
 
     It is the parent, except for ranks of ``python -m mpixla run``, each of which has its own parent (run/rank.py).
     """
-    found = _from_run()
+    found = _read_run_variable()
     return found[0] if found else os.getppid()
 
 
@@ -60,13 +60,13 @@ def standard_error() -> int:
 
     A program may redirect descriptor 2, as pytest does.
     """
-    found = _from_run()
+    found = _read_run_variable()
     return found[1] if found else 2
 
 
-def job() -> str:
+def job_name() -> str:
     """Return a name shared by the ranks of one launcher on this host, and by no other processes."""
-    number = launcher()
+    number = launcher_process()
     return f"{number}-{_fact_of(number, 19)}"
 
 
@@ -83,7 +83,7 @@ def _fact_of(process: int, number: int) -> str:
 
 def ended_without() -> str:
     """Return the name of the lock that a rank takes if it ends without having imported mpixla (host_lock.py)."""
-    return f"ended without importing mpixla {launcher()}"
+    return f"ended without importing mpixla {launcher_process()}"
 
 
 def detect_launcher() -> tuple[str, str, int] | None:

@@ -20,7 +20,7 @@ def hide_own_frames(e: Exception) -> None:
         e.__traceback__ = state.frames(e.__traceback__)
 
 
-def explain(e: Exception, name: str, arguments: dict[str, Any]) -> None:
+def explain_error(e: Exception, name: str, arguments: dict[str, Any]) -> None:
     """Replace a TypeError's text by advice if ``token`` was passed; hide mpixla's frames in any exception."""
     if isinstance(e, TypeError) and "token" in arguments:
         e.args = (
@@ -31,16 +31,16 @@ def explain(e: Exception, name: str, arguments: dict[str, Any]) -> None:
 
 
 def public(function: F) -> F:
-    """Wrap a public function: its module is ``mpixla``, and its exceptions pass through ``explain``."""
+    """Wrap a public function: its module is ``mpixla``, and its exceptions pass through ``explain_error``."""
 
     @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        """Call the function; pass an exception through ``explain``, and raise it again."""
+    def call_public(*args: Any, **kwargs: Any) -> Any:
+        """Call the function; pass an exception through ``explain_error``, and raise it again."""
         try:
             return function(*args, **kwargs)
         except Exception as e:
-            explain(e, function.__name__, kwargs)
+            explain_error(e, function.__name__, kwargs)
             raise
 
-    call.__module__ = PACKAGE
-    return call  # type: ignore[return-value]
+    call_public.__module__ = PACKAGE
+    return call_public  # type: ignore[return-value]

@@ -1,7 +1,7 @@
 """Settings on which all ranks agree although their environments may differ, by one allgather at the import of mpixla.
 
-Each part has a function for this rank's wish, and one that begins with the wishes of all ranks, in their order. The
-small parts are here.
+Each part has a function that reads this rank's settings, and one that starts the part with the settings of all ranks,
+in their order. The small parts are here.
 """
 
 import os
@@ -26,11 +26,11 @@ _PROGRESS = "MPIXLA_PROGRESS"
 _NANOSECONDS = 1_000_000
 
 
-def _wish_checks() -> str | None:
+def _read_check_mode() -> str | None:
     return _CHECKS.get(os.environ.get(settings.CHECK, "").lower())
 
 
-def _begin_checks(modes: Sequence[str | None]) -> None:
+def _start_checks(modes: Sequence[str | None]) -> None:
     """Compare calls between ranks as MPIXLA_CHECK says, by default first ones; raise if it is invalid or differs.
 
     Raises:
@@ -49,41 +49,41 @@ def _begin_checks(modes: Sequence[str | None]) -> None:
             "Have the launcher pass it on: mpirun -x MPIXLA_CHECK (Open MPI), mpirun -genvlist MPIXLA_CHECK (MPICH)."
         )
     if mode and mode != "off":
-        native.check(native.lib.mpixla_check_set(mode.encode(), channel_of_reports()))
-        native.check(native.lib.mpixla_check_own_set(comm_of(None).id))
+        native.check_result(native.lib.mpixla_check_set(mode.encode(), channel_of_reports()))
+        native.check_result(native.lib.mpixla_check_own_set(comm_of(None).id))
         state.compares_all = mode != "first"
 
 
-def _wish_local() -> bool:
+def _read_local() -> bool:
     """Return whether calls may bypass MPI on this rank: by default, unless a tool intercepts MPI's calls."""
     return settings.is_on("MPIXLA_LOCAL", otherwise=not native.lib.mpixla_mpi_tool())
 
 
-def _begin_local(wishes: Sequence[bool]) -> None:
+def _start_local(rank_settings: Sequence[bool]) -> None:
     """Let collective calls of ranks of one host use shared memory (native/local), if all ranks agree."""
-    if all(wishes):
+    if all(rank_settings):
         native.lib.mpixla_local_start()
 
 
-def _wish_progress() -> bool:
+def _read_progress() -> bool:
     """Return whether ``MPIXLA_PROGRESS`` is unset, so that the progress thread depends on the number of hosts."""
     return not os.environ.get(_PROGRESS)
 
 
-def _begin_progress(wishes: Sequence[bool]) -> None:
+def _start_progress(rank_settings: Sequence[bool]) -> None:
     """Start MPI's progress thread if asked, by default on several hosts; RuntimeError if MPI lacks thread support.
 
     Raises:
         RuntimeError: if the user asks for it without ``MPI_THREAD_MULTIPLE``.
     """
-    pays = len(wishes) > 1 and any(wishes)
+    pays = len(rank_settings) > 1 and any(rank_settings)
     if pays:
         with limit_wait():
             pays = hosts.has_several(own_comm())
     if not settings.is_on(_PROGRESS, otherwise=pays):
         return
     if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
-        native.check(native.lib.mpixla_progress_set(_NANOSECONDS))
+        native.check_result(native.lib.mpixla_progress_set(_NANOSECONDS))
     elif settings.is_on(_PROGRESS):
         raise RuntimeError(
             f"{_PROGRESS} takes a thread that calls MPI while others do, but MPI was initialized without "
@@ -91,21 +91,21 @@ def _begin_progress(wishes: Sequence[bool]) -> None:
         )
 
 
-# The parts, in the order in which they begin.
+# The parts, in the order in which they start.
 _PARTS: Sequence[tuple[Callable[[], Any], Callable[[Sequence[Any]], None]]] = (
-    (timeout.wish, timeout.begin),
-    (_wish_checks, _begin_checks),
-    (gpu.wish, gpu.begin),
-    (_wish_local, _begin_local),
-    (_wish_progress, _begin_progress),
-    (timeline.wish, timeline.begin),
+    (timeout.read_settings, timeout.start_watchdog),
+    (_read_check_mode, _start_checks),
+    (gpu.read_settings, gpu.start_gpus),
+    (_read_local, _start_local),
+    (_read_progress, _start_progress),
+    (timeline.read_settings, timeline.start_timelines),
 )
 
 
 def begin_agreed_parts() -> None:
     """Exchange settings by an allgather, then start time limit, checks, GPUs, shared memory, progress and timeline."""
-    mine = [settings.asks_for_reports(), *(wish() for wish, _ in _PARTS)]
-    reports, *wishes = zip(*own_comm().allgather(mine), strict=True)
+    mine = [settings.asks_for_reports(), *(read() for read, _ in _PARTS)]
+    reports, *rank_settings = zip(*own_comm().allgather(mine), strict=True)
     state.reports = any(reports)
-    for (_, begin), of_all in zip(_PARTS, wishes, strict=True):
-        begin(of_all)
+    for (_, start), of_all in zip(_PARTS, rank_settings, strict=True):
+        start(of_all)

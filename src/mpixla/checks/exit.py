@@ -48,7 +48,9 @@ def install() -> None:
 
 def _print_once(did: str, more: str, then_by_all: str | None = None) -> shared_message.PrintOutcome:
     world = MPI.COMM_WORLD
-    return shared_message.print_once(world.Get_rank(), world.Get_size(), speaker.say, did, _ABORTED, more, then_by_all)
+    return shared_message.print_once(
+        world.Get_rank(), world.Get_size(), speaker.print_message, did, _ABORTED, more, then_by_all
+    )
 
 
 # A forked process has neither JAX's threads nor MPI. If it ended as its parent does, JAX would crash, and mpi4py would
@@ -66,7 +68,7 @@ def _begin_fork() -> None:
 
 def _end_fork(before: BaseException | None) -> NoReturn:
     """End a forked process at once: status 1 after an uncaught exception since the fork, else 0, even by sys.exit."""
-    output.flush()
+    output.flush_output()
     exit_at_once(int(getattr(sys, "last_value", None) is not before))
 
 
@@ -125,7 +127,7 @@ def _abort_unless_all(did: str, more: str = "", status: int = 1) -> None:
         _abort_after_print(told, status)
 
 
-class _Heard:
+class _RecordedStream:
     """Standard error that also records the output of this thread, and withholds it if ``keeps`` is set."""
 
     def __init__(self, keeps: bool) -> None:
@@ -143,14 +145,14 @@ class _Heard:
         return getattr(self.stream, name)
 
 
-def printed_by(hook: Callable[..., Any], value: BaseException | None, *arguments: Any) -> str:
+def capture_hook_text(hook: Callable[..., Any], value: BaseException | None, *arguments: Any) -> str:
     """Call an exception hook; return the text yet to print: the default hook's, a traceback if it is silent, or "".
 
     Another hook prints at once, since it may end the job itself. If it prints nothing, as pytest's does, or fails, the
     exception's traceback is returned.
     """
     own = hook in (sys.__excepthook__, threading.__excepthook__) or getattr(hook, "only_prints", False)
-    sys.stderr = heard = _Heard(own)
+    sys.stderr = heard = _RecordedStream(own)
     failure = ""
     try:
         hook(*arguments)
@@ -170,7 +172,7 @@ def _has_ended_it(trace: TracebackType | None) -> bool:
 
 def _abort_job(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
     if _has_ended_it(trace) and can_abort():
-        end_job(f"ended with an uncaught {kind.__name__}", printed_by(_previous_hook, value, kind, value, trace))
+        end_job(f"ended with an uncaught {kind.__name__}", capture_hook_text(_previous_hook, value, kind, value, trace))
     _previous_hook(kind, value, trace)
 
 
@@ -197,7 +199,7 @@ def _wait_for_programs() -> bool:
     native.lib.mpixla_requests_end()
     if native.lib.mpixla_gpus_end() == 0:
         return True
-    speaker.say(f"mpixla: r{MPI.COMM_WORLD.Get_rank()} | {native.lib.mpixla_last_error().decode()}\n")
+    speaker.print_message(f"mpixla: r{MPI.COMM_WORLD.Get_rank()} | {native.lib.mpixla_last_error().decode()}\n")
     return False
 
 

@@ -37,14 +37,14 @@ _LIMIT = 4096
 register_exclusion(str(Path(__file__).parents[1]) + os.sep)
 
 
-class _Part(threading.local):
+class _ThreadSite(threading.local):
     text = ""
     is_eager = False  # True while a shared program of eager calls is lowered
     calls = 0
     told: tuple[CodeType, int, str] | None = None  # the caller that the C library has for this thread
 
 
-_part = _Part()
+_part = _ThreadSite()
 _is_users_file = functools.lru_cache(_LIMIT)(is_user_filename)
 _INSTALLED = tuple(sysconfig.get_path(name) + os.sep for name in ("purelib", "platlib"))
 _SCOPE = re.compile(r"mpi\[([^\]]*)\]")
@@ -52,7 +52,7 @@ REVERSE = "in reverse mode"  # the part of a call that is its transpose
 
 
 @contextlib.contextmanager
-def part(text: str) -> Iterator[None]:
+def annotate_calls(text: str) -> Iterator[None]:
     """Add a text, such as "leaf 2 of 3", to the sites of calls that are traced or made in the with body."""
     before, _part.text = _part.text, text
     try:
@@ -63,7 +63,7 @@ def part(text: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def shared(is_eager: bool) -> Iterator[None]:
+def use_thread_site(is_eager: bool) -> Iterator[None]:
     """Give calls lowered in the with body the running thread's site, if ``is_eager`` and no rank asks for reports."""
     before, _part.is_eager = _part.is_eager, is_eager and not state.reports
     try:
@@ -81,26 +81,26 @@ def as_name(text: str) -> str:
     return _NO_NAME.sub("_", text)
 
 
-def of_packed(text: str, parts: Sequence[Any]) -> str:
-    """Return a text for ``part``: ``text``, the first eight packed parts, and the number and hash of further ones."""
+def format_packed(text: str, parts: Sequence[Any]) -> str:
+    """Return a text for ``annotate_calls``: ``text``, eight packed parts, and the number and hash of further ones."""
     first, rest = parts[:8], parts[8:]
     more = f" and {len(rest)} more ({f'{number_of(repr(rest).encode()):016x}'[-8:]})" if rest else ""
     return text + _PACKED + ", ".join(map(str, first)) + more
 
 
 def packed_of_caller() -> str:
-    """Return the text of packed parts (``of_packed``) of this thread's operation; "" if its arrays are not packed."""
+    """Return the text of packed parts (``format_packed``) of this thread's operation; "" without packed arrays."""
     return _part.text.partition(_PACKED)[2]
 
 
 def packed_of_lowering(ctx: Any) -> dict[str, int]:
     """Return {"packed": a hash of the lowered call's packed parts}, which ranks compare; {} without such parts."""
-    parts = _note(ctx)[0].partition(_PACKED)[2]
+    parts = _annotation_of(ctx)[0].partition(_PACKED)[2]
     return {native.PACKED: number_of(parts.encode())} if parts else {}
 
 
-def _note(ctx: Any) -> tuple[str, str]:
-    """Return ``part``'s text for the call that is lowered, and ``REVERSE`` in reverse mode; "" for each otherwise."""
+def _annotation_of(ctx: Any) -> tuple[str, str]:
+    """Return the lowered call's text of ``annotate_calls``, and ``REVERSE`` in reverse mode; "" where there is none."""
     scopes = _SCOPE.findall(str(ctx.name_stack)) or [_part.text]
     parts = [x for x in scopes if x != REVERSE]
     return parts[-1] if parts else "", REVERSE if REVERSE in scopes else ""
@@ -131,7 +131,7 @@ def _text_of(constant: Any) -> str:
     return f"({', '.join(map(_text_of, constant))})" if isinstance(constant, tuple) else ascii(constant)
 
 
-class _Line(NamedTuple):
+class _SourceLine(NamedTuple):
     """A line of the user's source, and an instruction in it."""
 
     file: str
@@ -140,7 +140,7 @@ class _Line(NamedTuple):
     line: int
 
     @classmethod
-    def of(cls, code: CodeType, instruction: int, line: int) -> "_Line":
+    def from_instruction(cls, code: CodeType, instruction: int, line: int) -> "_SourceLine":
         return cls(code.co_filename, code.co_qualname, _place_of(code, instruction), line)
 
     @property
@@ -149,7 +149,7 @@ class _Line(NamedTuple):
         return f"{os.path.basename(self.file)}:{self.function}:{self.place}"
 
 
-_lines: dict[int, _Line] = {}
+_lines: dict[int, _SourceLine] = {}
 
 
 def number_of(name: bytes) -> int:
@@ -158,14 +158,16 @@ def number_of(name: bytes) -> int:
 
 
 @functools.lru_cache(_LIMIT)
-def _number(line: _Line, note: str, caller: _Line | None = None) -> int:
+def _register_line(line: _SourceLine, note: str, caller: _SourceLine | None = None) -> int:
     """Return the number (a hash) of a source line with its note and caller; pass the text to the C library, once."""
     name = f"{line.name}:{note}" + (f":{caller.name}" if caller else "")
     number = number_of(name.encode(errors="surrogateescape"))
     # Only lines distinguish functions of one name with the same code, or of files with the same name.
     if _lines.setdefault(number, line) != line:
         number = number_of(f"{name}:{line.line}".encode(errors="surrogateescape"))
-    native.check(native.lib.mpixla_site_name(number, _text(line, note, caller).encode(errors="surrogateescape")))
+    native.check_result(
+        native.lib.mpixla_site_name(number, _describe_line(line, note, caller).encode(errors="surrogateescape"))
+    )
     return number
 
 
@@ -176,29 +178,29 @@ def short_name(file: str) -> str:
     return file
 
 
-def _text(line: _Line, note: str, caller: _Line | None) -> str:
+def _describe_line(line: _SourceLine, note: str, caller: _SourceLine | None) -> str:
     where = "" if line.function == "<module>" else f" in {line.function.rpartition('.')[2]}"
     notes = ", ".join(filter(None, [caller and f"called at {short_name(caller.file)}:{caller.line}", note]))
     return f"{short_name(line.file)}:{line.line}{where}" + (f" ({notes})" if notes else "")
 
 
-def _lines_of(traceback: Any) -> Iterator[_Line]:
+def _lines_of(traceback: Any) -> Iterator[_SourceLine]:
     """Yield the user's lines in JAX's traceback of a traced call, the innermost one first."""
     if traceback is not None:
         for code, instruction in zip(*traceback.raw_frames(), strict=True):
             if _is_users_file(code.co_filename):
-                yield _Line.of(code, instruction, traceback.code_addr2line(code, instruction))
+                yield _SourceLine.from_instruction(code, instruction, traceback.code_addr2line(code, instruction))
 
 
-def _line_of_caller() -> _Line | None:
+def _line_of_caller() -> _SourceLine | None:
     """Return the innermost line of the user's source on this thread's stack; None without one."""
     frame: Any = sys._getframe(1)
     while frame is not None and not _is_users_file(frame.f_code.co_filename):
         frame = frame.f_back
-    return None if frame is None else _Line.of(frame.f_code, frame.f_lasti, frame.f_lineno)
+    return None if frame is None else _SourceLine.from_instruction(frame.f_code, frame.f_lasti, frame.f_lineno)
 
 
-def of_lowering(ctx: Any) -> int | str:
+def site_of_lowering(ctx: Any) -> int | str:
     """Return the lowered call's site: a number, 0 if unknown, -1 for the running thread's; for an export a string."""
     if _part.is_eager:
         return _OF_THREAD
@@ -211,21 +213,25 @@ def of_lowering(ctx: Any) -> int | str:
     caller = None
     if line.file.startswith(_INSTALLED):
         caller = next((user for user in users if not user.file.startswith(_INSTALLED)), None)
-    note = ", ".join(filter(None, _note(ctx)))
-    number = _number(line, note, caller)
-    return f"{number:016x} {_text(line, note, caller)}" if ctx.module_context.lowering_parameters.for_export else number
+    note = ", ".join(filter(None, _annotation_of(ctx)))
+    number = _register_line(line, note, caller)
+    return (
+        f"{number:016x} {_describe_line(line, note, caller)}"
+        if ctx.module_context.lowering_parameters.for_export
+        else number
+    )
 
 
-def of_caller() -> int:
+def site_of_caller() -> int:
     """Return the site of the operation that is being called; 0 if no frame is the user's."""
     line = _line_of_caller()
-    return 0 if line is None else _number(line, _part.text)
+    return 0 if line is None else _register_line(line, _part.text)
 
 
 _told: dict[tuple[CodeType, int, str], int] = {}
 
 
-def tell_caller(operands: Sequence[Any]) -> None:
+def pass_caller_site(operands: Sequence[Any]) -> None:
     """Pass the site of this thread's next eager call to the C library; in its first calls wait for the operands."""
     part = _part
     if part.calls < _first_calls:
@@ -245,6 +251,8 @@ def tell_caller(operands: Sequence[Any]) -> None:
     if site is None:
         if len(_told) >= _LIMIT:
             _told.clear()
-        site = _told[key] = _number(_Line.of(frame.f_code, frame.f_lasti, frame.f_lineno), part.text)
+        site = _told[key] = _register_line(
+            _SourceLine.from_instruction(frame.f_code, frame.f_lasti, frame.f_lineno), part.text
+        )
     part.told = key
     native.lib.mpixla_site_call(site)

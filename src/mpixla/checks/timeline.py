@@ -21,24 +21,24 @@ _comm: Any = None  # the communicator for comparisons of clocks, where there are
 _comparing: list[int] = []  # the first rank of each further host
 
 
-def wish() -> tuple[bool, str, str]:
+def read_settings() -> tuple[bool, str, str]:
     """Return whether this rank writes a timeline, a name for the job, and an identifier of this rank's clock."""
-    return settings.is_on(settings.TRACE), f"{time.time_ns():x}-{os.getpid():x}", clock.host("time")
+    return settings.is_on(settings.TRACE), f"{time.time_ns():x}-{os.getpid():x}", clock.host_identifier("time")
 
 
-def begin(wishes: Sequence[tuple[bool, str, str]]) -> None:
+def start_timelines(rank_settings: Sequence[tuple[bool, str, str]]) -> None:
     """Start to write timelines on ranks whose environment asks for them; raise ImportError on all ranks if one fails.
 
     Raises:
         ImportError: on all ranks, if one of them cannot write.
     """
     global _comm
-    traces, jobs, clocks = zip(*wishes, strict=True)
+    traces, jobs, clocks = zip(*rank_settings, strict=True)
     if not any(traces):
         return
     comm = own_comm()
     mine = clocks[comm.Get_rank()]
-    failures = comm.allgather(_start(len(traces), jobs[0], mine) if settings.is_on(settings.TRACE) else None)
+    failures = comm.allgather(_start_timeline(len(traces), jobs[0], mine) if settings.is_on(settings.TRACE) else None)
     first = next((rank for rank, failure in enumerate(failures) if failure), None)
     if first is not None:
         native.lib.mpixla_trace_end()
@@ -46,11 +46,11 @@ def begin(wishes: Sequence[tuple[bool, str, str]]) -> None:
     _comparing[:] = [rank for rank, name in enumerate(clocks) if name != clocks[0] and clocks.index(name) == rank]
     if _comparing:
         _comm = MPI.COMM_WORLD.Dup()
-        readings = comm.allgather(clock.compare(_comm, _comparing, _now, float("inf")))
+        readings = comm.allgather(clock.compare_clocks(_comm, _comparing, _now, float("inf")))
         _note_clock(readings[clocks.index(mine)])
 
 
-def _start(ranks: int, job: str, host: str) -> str | None:
+def _start_timeline(ranks: int, job: str, host: str) -> str | None:
     """Start this rank's timeline; return None, or a message with the failure and the remedy."""
     way_out = f"Name a directory that every rank can write to, or unset {settings.TRACE}."
     directory = os.path.abspath(os.environ[settings.TRACE])
@@ -81,7 +81,7 @@ def _start(ranks: int, job: str, host: str) -> str | None:
     return f"{native.lib.mpixla_last_error().decode()}. {way_out}"
 
 
-def _note_clock(reading: clock.Reading | None) -> None:
+def _note_clock(reading: clock.ClockReading | None) -> None:
     if reading:
         native.lib.mpixla_trace_clock(*reading)
 
@@ -89,5 +89,5 @@ def _note_clock(reading: clock.Reading | None) -> None:
 def end_timeline() -> None:
     """Compare the hosts' clocks once more, within a time limit, and end the timeline. No call may be in progress."""
     if _comparing and not MPI.Is_finalized():
-        _note_clock(clock.compare(_comm, _comparing, _now, _SECONDS))
+        _note_clock(clock.compare_clocks(_comm, _comparing, _now, _SECONDS))
     native.lib.mpixla_trace_end()  # omissions have been reported already

@@ -11,7 +11,7 @@ from types import FrameType
 
 from ..base import settings
 from ..base.required import is_user_filename
-from ..base.speaker import say
+from ..base.speaker import print_message
 from ..mpi import clock, native
 from ..mpi.comm import channel_of_reports
 from ..mpi.mpi import MPI
@@ -19,23 +19,27 @@ from .sites import short_name
 
 _LINES = 8  # the most lines of a thread in a report
 _WORD = 60.0  # seconds after which a wait is reported if there is no limit, and checked again
-# Wishes of ranks without a time; the greatest wish of all ranks counts.
+# Settings of ranks without a time; the greatest setting of all ranks counts.
 _BAD, _OFF, _UNSET = -1.0, 0.0, 1e-9
 
 
-def wish() -> tuple[float, tuple[str, str, int]]:
+def read_settings() -> tuple[float, tuple[str, str, int]]:
     """Return MPIXLA_TIMEOUT in seconds (-1 if invalid, 0 if off, 1e-9 if unset), and this process's host and ID."""
     wanted = settings.time_limit(otherwise=_UNSET)
-    return _BAD if wanted is None else wanted, (clock.host("pid"), platform.node() or "an unnamed host", os.getpid())
+    return _BAD if wanted is None else wanted, (
+        clock.host_identifier("pid"),
+        platform.node() or "an unnamed host",
+        os.getpid(),
+    )
 
 
-def begin(wishes: Sequence[tuple[float, tuple[str, str, int]]]) -> None:
+def start_watchdog(rank_settings: Sequence[tuple[float, tuple[str, str, int]]]) -> None:
     """Start the thread that reports long calls and enforces the greatest limit, unless off, or unset with one rank.
 
     Raises:
         ValueError: on all ranks, if ``MPIXLA_TIMEOUT`` is no time on one of them.
     """
-    times, processes = zip(*wishes, strict=True)
+    times, processes = zip(*rank_settings, strict=True)
     most = max(times)
     if _BAD in times:
         raise ValueError(
@@ -44,26 +48,26 @@ def begin(wishes: Sequence[tuple[float, tuple[str, str, int]]]) -> None:
         )
     if most == _OFF:
         return
-    native.lib.mpixla_front_end_set(native.WISH_STACKS, _tell_stacks)
+    native.lib.mpixla_front_end_set(native.WISH_STACKS, _give_stacks)
     if most == _UNSET and len(times) == 1:
         return
     limit = 0.0 if most == _UNSET else most
     if limit and min(times) != most and MPI.COMM_WORLD.Get_rank() == 0:
-        say(
+        print_message(
             f"mpixla: {settings.TIMEOUT} differs between the ranks: all take the greatest value, {limit:g} s. Let "
             "mpirun pass the variable on to all of them.\n"
         )
     rows = [native.Process(host.encode(), name.encode(), pid) for host, name, pid in processes]
     table = (native.Process * len(rows))(*rows)
     channel = channel_of_reports() if MPI.Query_thread() == MPI.THREAD_MULTIPLE else 0
-    native.check(native.lib.mpixla_timeout_set(limit, _WORD, channel, table, len(table)))
+    native.check_result(native.lib.mpixla_timeout_set(limit, _WORD, channel, table, len(table)))
 
 
 @native.make_callback
-def _tell_stacks() -> None:
+def _give_stacks() -> None:
     frames, own = sys._current_frames(), threading.get_ident()
     active = sum(ident != own and _is_active(frame) for ident, frame in frames.items())
-    native.lib.mpixla_timeout_stack_give("\n".join(_stacks(frames)).encode(errors="replace"), active)
+    native.lib.mpixla_timeout_stack_give("\n".join(_format_stacks(frames)).encode(errors="replace"), active)
 
 
 # JAX's functions that wait for a program; packages whose threads make no calls of the program; and further packages in
@@ -93,7 +97,7 @@ def _is_in_method(frame: FrameType, name: str) -> bool:
     return column is not None and text.encode()[:column].endswith(f".{name}()".encode())
 
 
-def _stacks(frames: dict[int, FrameType]) -> Iterator[str]:
+def _format_stacks(frames: dict[int, FrameType]) -> Iterator[str]:
     """Yield a report's lines on all other threads, the main one first: the user's source lines, innermost first."""
     own, main = threading.get_ident(), threading.main_thread().ident
     names = {thread.ident: thread.name for thread in threading.enumerate()}

@@ -13,17 +13,17 @@ import jax
 
 import mpixla
 
-from ..base.speaker import say
+from ..base.speaker import print_message
 from . import _jpi, _mpi4jax
-from ._modules import tell_version
+from ._modules import report_version
 from ._tokens import new_token
 
 __all__ = ["NAMES", "install"]
 
 _MAKERS: dict[str, Callable[[], dict[str, ModuleType]]] = {
-    "mpi4jax": functools.partial(_mpi4jax.make, tokens=False),
-    "mpi4jax-tokens": functools.partial(_mpi4jax.make, tokens=True),
-    "jpi": _jpi.make,
+    "mpi4jax": functools.partial(_mpi4jax.make_modules, tokens=False),
+    "mpi4jax-tokens": functools.partial(_mpi4jax.make_modules, tokens=True),
+    "jpi": _jpi.make_modules,
 }
 
 NAMES = tuple(_MAKERS)
@@ -68,7 +68,7 @@ def install(name: str) -> None:
         if parent and not hasattr(modules[parent], child):
             setattr(modules[parent], child, module)
     if version := getattr(modules[package], "__version__", None):
-        tell_version(package, version)
+        report_version(package, version)
     if name == "mpi4jax-tokens":
         # Functions that return JAX's own tokens are dispatched in Python; those that return arrays are not.
         jax.lax.create_token = lambda _=None: new_token()
@@ -81,10 +81,10 @@ def _install_error_hook() -> None:
     """Install an exception hook that prints mpi4jax's line for an MPI error before the traceback."""
     previous = sys.excepthook
 
-    def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+    def print_error_line(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
         if error := mpixla.error_of(value):
             text = error.text.partition("\n")[0]
-            say(f"r{error.rank} | {error.function} returned error code {error.error_class}: {text}\n")
+            print_message(f"r{error.rank} | {error.function} returned error code {error.error_class}: {text}\n")
         previous(kind, value, trace)
 
-    sys.excepthook = hook
+    sys.excepthook = print_error_line

@@ -6,7 +6,7 @@ from mpi4py import MPI
 
 from ..base import jax_settings
 from ..base.command_line import program_of
-from ..base.program import run
+from ..base.program import run_program
 from ..extend import own_process, print_and_exit
 from . import NAMES, install
 
@@ -32,7 +32,7 @@ def _main(arguments: list[str]) -> None:
     MPI.Init_thread = lambda required=MPI.THREAD_MULTIPLE: MPI.Query_thread()
     jax_settings.note_environment("mpixla.compat")
     own_process()
-    run(program)
+    run_program(program)
 
 
 _main(sys.argv[1:])

@@ -10,7 +10,7 @@ from mpi4py import MPI
 
 import mpixla
 
-from ..extend import comm_of, ranks_left_to_calls
+from ..extend import comm_of, leave_ranks_to_calls
 from ._modules import make_module
 from ._tokens import match_batches, take_token, tie_tangents
 
@@ -30,7 +30,7 @@ def _call_after_token(token: Any, name: str, call: Callable[[Any], Any], x: Any)
     # differentiated with respect to its operand alone: its reverse mode is local, and not every op has a derivative.
     x, token = match_batches(x, take_token(token, name))
     tied, token = tie_tangents(x, token)
-    with ranks_left_to_calls():
+    with leave_ranks_to_calls():
         result = call(x if name == "allreduce" else tied)
     result, token = match_batches(result, token)
     return (result, token) if name == "allreduce" else tie_tangents(result, token)
@@ -59,11 +59,11 @@ def bcast(x: Any, token: Any, root: int, comm: MPI.Comm | None = None) -> _Resul
 def gather(x: Any, token: Any, root: int, comm: MPI.Comm | None = None) -> _Result:
     """Return the arrays of all ranks, stacked, on the root, zeros of that shape elsewhere; and a token."""
 
-    def stack(x: Any) -> jax.Array:
+    def gather_stack(x: Any) -> jax.Array:
         result, c = mpixla.gather(x, root=root, comm=comm), comm_of(comm)
         return result if c.rank == root else jnp.zeros((c.size, *result.shape), result.dtype)
 
-    return _call_after_token(token, "gather", stack, x)
+    return _call_after_token(token, "gather", gather_stack, x)
 
 
 def scatter(x: Any, token: Any, root: int, comm: MPI.Comm | None = None) -> _Result:
@@ -72,7 +72,7 @@ def scatter(x: Any, token: Any, root: int, comm: MPI.Comm | None = None) -> _Res
     A part of length 1 comes without the first axis.
     """
 
-    def cut(x: Any) -> jax.Array:
+    def scatter_part(x: Any) -> jax.Array:
         """Return this rank's part of the root's first axis, without a first axis of 1; raise ValueError if uneven."""
         x, c = jnp.asarray(x), comm_of(comm)
         if x.ndim == 0 or x.shape[0] % c.size != 0:
@@ -84,7 +84,7 @@ def scatter(x: Any, token: Any, root: int, comm: MPI.Comm | None = None) -> _Res
         part = mpixla.scatter(parts if c.rank == root else parts[0], root=root, comm=comm)
         return part[0] if part.shape[0] == 1 else part
 
-    return _call_after_token(token, "scatter", cut, x)
+    return _call_after_token(token, "scatter", scatter_part, x)
 
 
 def recv(x: Any, token: Any, source: int, tag: int = 0, comm: MPI.Comm | None = None) -> _Result:
@@ -97,7 +97,7 @@ def send(x: Any, token: Any, dest: int, tag: int = 0, comm: MPI.Comm | None = No
     return _call_after_token(token, "send", lambda x: mpixla.wait(mpixla.isend(x, dest=dest, tag=tag, comm=comm)), x)
 
 
-def make() -> dict[str, ModuleType]:
+def make_modules() -> dict[str, ModuleType]:
     """Return JPI's modules by name. As importing JPI does, this turns on JAX's 64-bit types."""
     jax.config.update("jax_enable_x64", True)
     ops = {f.__name__: f for f in (allgather, allreduce, barrier, bcast, gather, recv, scatter, send)}

@@ -19,10 +19,10 @@ def make_module(name: str, contents: Mapping[str, Any]) -> ModuleType:
     return module
 
 
-def tell_version(name: str, version: str) -> None:
+def report_version(name: str, version: str) -> None:
     """Make importlib.metadata report this version of a package, even where another one is installed."""
 
-    class Provided(Distribution):
+    class ProvidedPackage(Distribution):
         def read_text(self, filename: str) -> str | None:
             is_known = filename == "METADATA"
             return f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n" if is_known else None
@@ -30,11 +30,11 @@ def tell_version(name: str, version: str) -> None:
         def locate_file(self, path: str | os.PathLike[str]) -> Any:
             raise FileNotFoundError(f"{path}: mpixla.compat provides this package without files.")
 
-    class Finder(DistributionFinder):
+    class VersionFinder(DistributionFinder):
         def find_spec(self, *args: Any) -> None:
             """Return None: the modules are in sys.modules."""
 
         def find_distributions(self, context: Any = DistributionFinder.Context()) -> Iterable[Distribution]:  # noqa: B008
-            return [Provided()] if context.name == name else []
+            return [ProvidedPackage()] if context.name == name else []
 
-    sys.meta_path.insert(0, Finder())
+    sys.meta_path.insert(0, VersionFinder())

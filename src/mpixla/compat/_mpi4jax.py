@@ -12,7 +12,7 @@ from mpi4py import MPI
 import mpixla
 
 from ..base.settings import is_on
-from ..extend import gpu, ranks_left_to_calls
+from ..extend import gpu, leave_ranks_to_calls
 from ._modules import make_module
 from ._tokens import pass_on, take_token
 
@@ -41,12 +41,12 @@ class HashableMPIType:
         self.wrapped = obj
 
     def __hash__(self) -> int:
-        return hash(self._key())
+        return hash(self._hash_key())
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, HashableMPIType) and self._key() == other._key()
+        return isinstance(other, HashableMPIType) and self._hash_key() == other._hash_key()
 
-    def _key(self) -> tuple[type, int]:
+    def _hash_key(self) -> tuple[type, int]:
         # A status object is identified by its memory, which a receive fills; other objects by MPI's handle.
         is_status = isinstance(self.wrapped, MPI.Status)
         return type(self.wrapped), (MPI._addressof if is_status else MPI._handleof)(self.wrapped)
@@ -82,17 +82,17 @@ def _call_operation(name: str, args: Any, kwargs: Any) -> Any:
         bound = _signature(function).bind(*args, **kwargs)
     except TypeError as e:
         raise TypeError(f"{name}() {e}.") from None
-    with ranks_left_to_calls():
+    with leave_ranks_to_calls():
         # Arrays go by position: only such calls are programs (core/eager.py).
         named = {what: unpack_hashable(value) for what, value in bound.kwargs.items()}
         return function(*map(unpack_hashable, bound.args), **named)
 
 
-def _without_token(name: str, module: str = _PACKAGE) -> Callable[..., Any]:
+def _make_without_token(name: str, module: str = _PACKAGE) -> Callable[..., Any]:
     """Return mpi4jax's operation without tokens (mpi4jax 0.8 or later), made of mpixla's of the same name."""
 
     @functools.wraps(getattr(mpixla, name))
-    def op(*args: Any, **kwargs: Any) -> Any:
+    def call_operation(*args: Any, **kwargs: Any) -> Any:
         """Call mpixla's operation; return [] if it has no result; RuntimeError or TypeError if a token is passed."""
         if "token" in kwargs and module != _PACKAGE:
             raise TypeError(f"{name}() of {module} takes no token. mpi4jax.{name}() does.")
@@ -104,29 +104,29 @@ def _without_token(name: str, module: str = _PACKAGE) -> Callable[..., Any]:
         result = _call_operation(name, args, kwargs)
         return [] if result is None else result  # send and barrier: no results, as a list
 
-    op.__module__ = module  # where pickle finds it
-    return op
+    call_operation.__module__ = module  # where pickle finds it
+    return call_operation
 
 
-def _with_token(name: str) -> Callable[..., Any]:
+def _make_with_token(name: str) -> Callable[..., Any]:
     """Return mpi4jax's operation with tokens (before mpi4jax 0.8), made of mpixla's of the same name."""
 
     @functools.wraps(getattr(mpixla, name))
-    def op(*args: Any, token: Any = None, **kwargs: Any) -> Any:
+    def call_operation(*args: Any, token: Any = None, **kwargs: Any) -> Any:
         """Call mpixla's operation, and return (result, token), or for barrier and send the token alone."""
         token = take_token(token, name)
         result = _call_operation(name, args, kwargs)
         token = pass_on(token)
         return token if name in ("barrier", "send") else (result, token)
 
-    op.__module__ = _PACKAGE
-    signature = inspect.signature(op)
+    call_operation.__module__ = _PACKAGE
+    signature = inspect.signature(call_operation)
     parameters = [
         *signature.parameters.values(),
         inspect.Parameter("token", inspect.Parameter.KEYWORD_ONLY, default=None),
     ]
-    op.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return op
+    call_operation.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return call_operation
 
 
 def _set_logging(enable: bool) -> None:
@@ -142,15 +142,15 @@ def _get_logging() -> bool:
     return enabled
 
 
-def _flush(platform: str = "cpu") -> None:
+def _wait_for_programs(platform: str = "cpu") -> None:
     """Wait for all programs that were dispatched."""
     jax.block_until_ready(jax.jit(lambda: jax.numpy.zeros(()))())
     jax.effects_barrier()
 
 
-def make(*, tokens: bool) -> dict[str, ModuleType]:
+def make_modules(*, tokens: bool) -> dict[str, ModuleType]:
     """Return the modules of mpi4jax's API with tokens, or of the one without, by name."""
-    ops = {name: (_with_token if tokens else _without_token)(name) for name in _OPERATIONS}
+    ops = {name: (_make_with_token if tokens else _make_without_token)(name) for name in _OPERATIONS}
     support = {
         "has_cuda_support": mpixla.has_cuda_support,
         "has_hip_support": mpixla.has_rocm_support,
@@ -163,14 +163,14 @@ def make(*, tokens: bool) -> dict[str, ModuleType]:
         "mpi4jax": {**ops, **support, "__version__": version, "__all__": [*ops, *support]},
         "mpi4jax._src": {**ops, **support},
         "mpi4jax._src.comm": {"get_default_comm": mpixla.get_default_comm},
-        "mpi4jax._src.flush": {"flush": _flush},
+        "mpi4jax._src.flush": {"flush": _wait_for_programs},
         "mpi4jax._src.utils": {**hashable, **support, "get_default_comm": mpixla.get_default_comm},
         "mpi4jax._src.xla_bridge": logging,
         "mpi4jax._src.xla_bridge.mpi_xla_bridge": logging,
     }
     if tokens:
         module = "mpi4jax.experimental.notoken"
-        without = {name: _without_token(name, module) for name in _OPERATIONS}
+        without = {name: _make_without_token(name, module) for name in _OPERATIONS}
         # Its calls are in program order, whatever their tokens.
         contents["mpi4jax.experimental"] = {"auto_tokenize": lambda f, token=None: f}
         contents[module] = {**without, "__all__": list(without)}

@@ -23,7 +23,7 @@ import numpy as np
 
 from ..base.required import trace_state_clean
 from ..base.state import state
-from ..base.tracebacks import PACKAGE, explain
+from ..base.tracebacks import PACKAGE, explain_error
 from ..base.words import refuse_without_hook
 from ..checks import sites
 from ..jaxprs.spmd import Primitive
@@ -45,8 +45,8 @@ from ..mpi.comm import (
 )
 from ..mpi.mpi import MPI
 from . import nan
-from .seal import computes, sealed_p
-from .values import as_operand, details
+from .seal import computes_results, sealed_p
+from .values import as_operand, full_params
 
 F = TypeVar("F", bound=Callable[..., Any])
 _Key = tuple[Any, ...]
@@ -59,7 +59,7 @@ _clock = itertools.count()
     jax.tree_util.register_dataclass, data_fields=["computed"], meta_fields=["structure", "places", "is_awaited"]
 )
 @dataclass(frozen=True)
-class _Partial:
+class _PartialResult:
     """The output of a program whose result is not all computed: what is computed, and where each leaf is."""
 
     computed: list[Any]
@@ -67,7 +67,7 @@ class _Partial:
     places: tuple[int, ...]  # an index of ``computed``, or ~i for leaf i of the operands
     is_awaited: bool  # no later use of a result would wait for the call or raise its error
 
-    def complete(self, operands: Sequence[Any]) -> Any:
+    def join_operands(self, operands: Sequence[Any]) -> Any:
         """Return the operation's pytree of computed arrays and given operands; await the call if nothing else would."""
         if self.is_awaited:
             self.computed[-1].block_until_ready()
@@ -77,7 +77,7 @@ class _Partial:
 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
-class _Refused:
+class _RefusedCall:
     """The output of an operation that raises an exception when it is traced: it is to raise it outside of JAX."""
 
 
@@ -87,7 +87,7 @@ class _Program:
     def __init__(
         self, name: str, function: Callable[..., Any], owners: Sequence[Comm | Reduction], most: Sequence[int] = ()
     ) -> None:
-        def call(*operands: Any) -> Any:
+        def call_sealed(*operands: Any) -> Any:
             """Return the function's sealed result while JAX traces; raise FloatingPointError if rerun for a NaN."""
             if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
                 with jax.disable_jit(False):
@@ -96,36 +96,36 @@ class _Program:
                 raise FloatingPointError(
                     f"the result of {name} has a NaN or an infinity (jax_debug_nans, jax_debug_infs)."
                 )
-            return _sealed(function, operands)
+            return _bind_sealed(function, operands)
 
-        call.__name__ = call.__qualname__ = name
-        self.program = jax.jit(call)
+        call_sealed.__name__ = call_sealed.__qualname__ = name
+        self.program = jax.jit(call_sealed)
         self.owners = owners  # the communicators and reductions that must not be freed
         self.most = most  # the greatest rank or tag that each of its numbers may be
         self.last_use = next(_clock)
 
     def run(self, operands: Sequence[Any], numbers: Sequence[int]) -> Any:
         """Run the program for these arrays, ranks and tags, from the caller's site; return the operation's result."""
-        sites.tell_caller(operands)
+        sites.pass_caller_site(operands)
         if numbers:
-            on_device = _on_device(*numbers)
+            on_device = _copy_to_device(*numbers)
             if on_device.is_deleted():  # the user's program has deleted all arrays that it found
-                _on_device.cache_clear()
-                on_device = _on_device(*numbers)
+                _copy_to_device.cache_clear()
+                on_device = _copy_to_device(*numbers)
             result = self.program(*operands, on_device)
         else:
             result = self.program(*operands)
-        return result.complete(operands) if type(result) is _Partial else result
+        return result.join_operands(operands) if type(result) is _PartialResult else result
 
 
-def _sealed(function: Callable[..., Any], operands: Sequence[Any]) -> Any:
-    """Bind a function's jaxpr by ``sealed_p``; return its results, a _Partial if some are operands, or a _Refused."""
+def _bind_sealed(function: Callable[..., Any], operands: Sequence[Any]) -> Any:
+    """Bind a function's jaxpr by ``sealed_p``; return its results, in a _PartialResult if some are operands."""
     jaxpr, result = jax.make_jaxpr(function, return_shape=True)(*operands)
-    if isinstance(result, _Refused):
+    if isinstance(result, _RefusedCall):
         return result
     leaves, structure = jax.tree.leaves(operands), jax.tree.structure(result)
     *results, done = sealed_p.bind(*leaves, jaxpr=jaxpr, is_eager=True)
-    is_awaited = not computes(jaxpr)
+    is_awaited = not computes_results(jaxpr)
     given = {id(v): i for i, v in enumerate(jaxpr.jaxpr.invars)}
     outputs = [id(v) for v in jaxpr.jaxpr.outvars]
     if not is_awaited and given.keys().isdisjoint(outputs):
@@ -133,14 +133,14 @@ def _sealed(function: Callable[..., Any], operands: Sequence[Any]) -> Any:
     computed = [x for v, x in zip(outputs, results, strict=True) if v not in given]
     index = itertools.count()
     places = tuple(~given[v] if v in given else next(index) for v in outputs)
-    return _Partial([*computed, done], structure, places, is_awaited)
+    return _PartialResult([*computed, done], structure, places, is_awaited)
 
 
 _copy = jax.jit(lambda numbers: numbers)  # six times as fast as jax.device_put
 
 
 @functools.lru_cache(_LIMIT)
-def _on_device(*numbers: int) -> jax.Array:
+def _copy_to_device(*numbers: int) -> jax.Array:
     with jax.transfer_guard_host_to_device("allow"), jax.disable_jit(False):  # these are no arrays of the user's
         return _copy(np.array(numbers, np.int32))
 
@@ -150,7 +150,7 @@ def _on_device(*numbers: int) -> jax.Array:
 _programs: dict[_Key, _Program] = {}
 
 
-def _find(key: _Key) -> _Program | None:
+def _find_program(key: _Key) -> _Program | None:
     """Return a key's program; None if there is none, or its communicator or reduction was freed: then drop it."""
     program = _programs.get(key)
     if program is not None:
@@ -161,7 +161,7 @@ def _find(key: _Key) -> _Program | None:
     return program
 
 
-def _add(key: _Key, program: _Program) -> _Program:
+def _add_program(key: _Key, program: _Program) -> _Program:
     """Add a program unless the key has one, drop the least recently used beyond a limit; return the key's program."""
     while key not in _programs and len(_programs) >= _LIMIT:
         oldest, _ = min(_programs.copy().items(), key=lambda item: item[1].last_use)
@@ -178,13 +178,13 @@ def _forget_freed() -> None:
 when_freed.append(_forget_freed)
 
 
-def _place() -> Any:
+def _key_of_site() -> Any:
     """Return the part of a key that tells call sites apart: with reports the caller's site, else its packed leaves.
 
     A program contains the call site that compiled it and the description of packed leaves. So with reports each call
     site has programs of its own.
     """
-    return sites.of_caller() if state.reports else sites.packed_of_caller()
+    return sites.site_of_caller() if state.reports else sites.packed_of_caller()
 
 
 # Operations
@@ -194,7 +194,7 @@ _PLAIN = {type(None), bool, int, float, str}  # the types of arguments that are 
 _INTEGERS = (int, np.int32, np.int64)
 
 
-def _entries(values: Any) -> tuple[Any, ...]:
+def _key_entries(values: Any) -> tuple[Any, ...]:
     taken = [int(x) if type(x) in _INTEGERS else x for x in values]
     return tuple((type(x), x if type(x) in _PLAIN else _STANDS_FOR[type(x)](x)) for x in taken)
 
@@ -203,9 +203,9 @@ def _entries(values: Any) -> tuple[Any, ...]:
 _STANDS_FOR: dict[type, Callable[[Any], Any]] = {
     np.int32: int,
     np.int64: int,
-    tuple: _entries,
-    list: _entries,
-    Shift: _entries,
+    tuple: _key_entries,
+    list: _key_entries,
+    Shift: _key_entries,
     MPI.Op: MPI._handleof,
     MPI.Intracomm: lambda comm: None if is_default(comm) else MPI._handleof(comm),
     MPI.Cartcomm: MPI._handleof,
@@ -245,15 +245,15 @@ def _program_of(function: Callable[..., Any], given: dict[str, Any], names: Sequ
         is_tag = "tag" in name
         most.append(MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) if is_tag else comm_of(others.get("comm")).size - 1)  # type: ignore[arg-type]
 
-    def fun(*operands: Any) -> Any:
-        """Return the operation's result for arrays and then an array of ranks and tags; a _Refused if it raises."""
+    def call_operation(*operands: Any) -> Any:
+        """Return the operation's result for arrays and then an array of ranks and tags; a _RefusedCall if it raises."""
         arrays, numbers = (operands[:-1], operands[-1]) if names else (operands, ())
         try:
             return function(*arrays, **others, **{name: numbers[i] for i, name in enumerate(names)})
         except Exception:
-            return _Refused()
+            return _RefusedCall()
 
-    return _Program(function.__name__, fun, owners, most)
+    return _Program(function.__name__, call_operation, owners, most)
 
 
 def eager(arrays: int, finish: Finish | None = None) -> Callable[[F], F]:
@@ -273,7 +273,7 @@ def eager(arrays: int, finish: Finish | None = None) -> Callable[[F], F]:
             for x in operands:
                 if not isinstance(x, jax.Array) and not _has_only_arrays(x):
                     return NotImplemented
-            parts: list[Any] = [function, _place(), default_of_block.value]
+            parts: list[Any] = [function, _key_of_site(), default_of_block.value]
             numbers: list[tuple[int, int]] = []
             for name, value in itertools.chain(zip(names, args[arrays:], strict=False), kwargs.items()):
                 kind = type(value)
@@ -290,11 +290,11 @@ def eager(arrays: int, finish: Finish | None = None) -> Callable[[F], F]:
                     except KeyError:  # of an item
                         return NotImplemented
                 elif isinstance(value, np.ndarray | jax.Array) and value.ndim == 1 and value.dtype.kind in "iu":
-                    parts += (name, list, _entries(value.tolist()))
+                    parts += (name, list, _key_entries(value.tolist()))
                 else:
                     return NotImplemented
             key, values = tuple(parts), [value for _, value in sorted(numbers)] if numbers else ()
-            program = known = _find(key)
+            program = known = _find_program(key)
             if program is None:
                 others = {**dict(zip(names, args[arrays:], strict=False)), **kwargs}
                 if len(others) < len(args) - arrays + len(kwargs):  # an argument too many, or given twice
@@ -304,24 +304,24 @@ def eager(arrays: int, finish: Finish | None = None) -> Callable[[F], F]:
                 return NotImplemented  # the operation refuses them
             result = program.run(operands, values)
             if known is None:
-                _add(key, program)
-            if type(result) is _Refused:
+                _add_program(key, program)
+            if type(result) is _RefusedCall:
                 return NotImplemented
             return finish(result, *values) if finish and values else result
 
         @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            """Run the call's compiled program, or else ``function``; ``explain`` exceptions, and raise them again."""
+        def call_eager(*args: Any, **kwargs: Any) -> Any:
+            """Run the call's compiled program, or else ``function``; pass exceptions through ``explain_error``."""
             try:  # which costs nothing
                 refuse_in_fork()
                 result = call_program(args, kwargs)
                 return function(*args, **kwargs) if result is NotImplemented else result
             except Exception as e:
-                explain(e, function.__name__, kwargs)
+                explain_error(e, function.__name__, kwargs)
                 raise
 
-        call.__module__ = PACKAGE
-        return call  # type: ignore[return-value]
+        call_eager.__module__ = PACKAGE
+        return call_eager  # type: ignore[return-value]
 
     return decorate
 
@@ -329,9 +329,11 @@ def eager(arrays: int, finish: Finish | None = None) -> Callable[[F], F]:
 # Primitives
 
 
-def _owners(params: dict[str, Any]) -> list[Comm | Reduction]:
+def _owners_of(params: dict[str, Any]) -> list[Comm | Reduction]:
     """Return the communicators and user-made reductions among a primitive's parameters."""
-    return [x for x in details(params).values() if isinstance(x, Comm) or (isinstance(x, Reduction) and x.is_user_made)]
+    return [
+        x for x in full_params(params).values() if isinstance(x, Comm) or (isinstance(x, Reduction) and x.is_user_made)
+    ]
 
 
 def call_eagerly(primitive: Primitive, *operands: Any, **params: Any) -> list[Any]:
@@ -344,7 +346,7 @@ def call_eagerly(primitive: Primitive, *operands: Any, **params: Any) -> list[An
     if isinstance(status, Status) and status.object is not None:
         # A status object is no part of the program: its content is one more result.
         *results, content = call_eagerly(primitive, *operands, **{**params, "status": STATUS_RESULT})
-        status.fill(np.asarray(content).tobytes())
+        status.fill_object(np.asarray(content).tobytes())
         return results
     if nan.refuses_calls():
         if state.nan is None:
@@ -362,8 +364,10 @@ def call_eagerly(primitive: Primitive, *operands: Any, **params: Any) -> list[An
         )
     refuse_in_fork()
     params, numbers = as_operand(params)
-    key = primitive, _place(), *params.items()
-    program = _find(key)
+    key = primitive, _key_of_site(), *params.items()
+    program = _find_program(key)
     if program is None:
-        program = _add(key, _Program(primitive.name, functools.partial(primitive.bind, **params), _owners(params)))
+        program = _add_program(
+            key, _Program(primitive.name, functools.partial(primitive.bind, **params), _owners_of(params))
+        )
     return program.run(operands, numbers)

@@ -18,21 +18,21 @@ from .helper import make_helper
 _WORDS, _WORDS_OF_PRODUCTS = 70, 138
 
 
-def _words(*arrays: ShapedArray) -> list[ShapedArray]:
+def _accumulator_types(*arrays: ShapedArray) -> list[ShapedArray]:
     is_wide = len(arrays) == 2 and arrays[0].dtype == np.float64
     words = _WORDS_OF_PRODUCTS if is_wide else _WORDS
     return [with_shape(arrays[0], (*arrays[0].shape[:-1], words), dtype=np.dtype(np.int64))]
 
 
-def _rounded(words: ShapedArray, *, dtype: np.dtype, **form: int) -> list[ShapedArray]:
+def _rounded_types(words: ShapedArray, *, dtype: np.dtype, **form: int) -> list[ShapedArray]:
     return [with_shape(words, (*words.shape[:-1], 1), dtype=dtype)]
 
 
-_add_p = make_helper("exact_add", _words)
-_round_p = make_helper("exact_round", _rounded, ("digits", "largest", "lowest"))
+_add_p = make_helper("exact_add", _accumulator_types)
+_round_p = make_helper("exact_round", _rounded_types, ("digits", "largest", "lowest"))
 
 
-def accumulate(*lines: jax.Array) -> jax.Array:
+def sum_lines(*lines: jax.Array) -> jax.Array:
     """Return exact sums as accumulators: of each line of one array along its last axis, or of two arrays' products.
 
     The arrays are float32 or float64.

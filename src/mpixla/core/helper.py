@@ -28,22 +28,31 @@ def attributes_of(names: Sequence[str], params: dict[str, Any]) -> tuple[dict[st
     return scalars, arrays
 
 
-def make_helper(name: str, shapes: Callable[..., list[ShapedArray]], attributes: Sequence[str] = ()) -> Primitive:
-    """Return a new primitive without effects, lowered to the C handler ``name`` with the parameters ``attributes``."""
+def make_helper(
+    name: str,
+    shapes: Callable[..., list[ShapedArray]],
+    attributes: Sequence[str] = (),
+    check: Callable[[Any], None] = lambda module: None,
+) -> Primitive:
+    """Return a new primitive without effects, lowered to the C handler ``name`` with the parameters ``attributes``.
+
+    ``check`` gets JAX's context of each lowering, and raises an exception for a program that is unfit.
+    """
     primitive = Primitive(name)
     primitive.def_abstract_eval(lambda *operands, **params: list(map(without_weak_type, shapes(*operands, **params))))
 
     def lower(ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
+        check(ctx.module_context)
         scalars, arrays = attributes_of(attributes, params)
         return jax.ffi.ffi_lowering(native.target_of(name), backend_config=arrays)(ctx, *operands, **scalars)
 
     # One function object for all calls: for another one JAX would compile the same program again.
     program = jax.jit(lambda params, *operands: primitive.bind(*operands, **dict(params)), static_argnums=0)
 
-    def run(*operands: Any, **params: Any) -> list[Any]:
+    def run_helper(*operands: Any, **params: Any) -> list[Any]:
         with jax.disable_jit(False):
             return program(tuple(params.items()), *operands)
 
     mlir.register_lowering(primitive, lower)
-    primitive.def_impl(run)
+    primitive.def_impl(run_helper)
     return primitive

@@ -15,8 +15,8 @@ from ..base.required import trace_state_clean
 from ..base.state import state
 from ..base.tracebacks import hide_own_frames, public
 from ..jaxprs.effect import ordered
-from ..jaxprs.rewrite import evaluate
-from .seal import computes, sealed_p
+from ..jaxprs.rewrite import evaluate_jaxpr
+from .seal import computes_results, sealed_p
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
@@ -27,14 +27,14 @@ class Compiled(Generic[P, R]):
 
     def __init__(self, fun: Callable[P, R], options: dict[str, Any]) -> None:
         @functools.wraps(fun)
-        def program(*args: Any, **kwargs: Any) -> Any:
+        def sealed_function(*args: Any, **kwargs: Any) -> Any:
             if trace_state_clean():  # jit is disabled, or JAX looks for a NaN
                 return fun(*args, **kwargs)
-            return _seal(self._plain, args, kwargs)
+            return _seal_call(self._plain, args, kwargs)
 
         functools.update_wrapper(self, fun)  # first, since it copies _plain and _sealed if fun has them
         self._plain: Any = jax.jit(fun, **options)
-        self._sealed: Any = jax.jit(program, **options)
+        self._sealed: Any = jax.jit(sealed_function, **options)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Return the function's result; if it computes none, wait first until its communication is done."""
@@ -42,7 +42,7 @@ class Compiled(Generic[P, R]):
             if not trace_state_clean():
                 return self._plain(*args, **kwargs)
             result = self._sealed(*args, **kwargs)
-            if type(result) is _Silent:
+            if type(result) is _NoResult:
                 jax.block_until_ready(result.done)
                 return result.tree
             return result
@@ -73,28 +73,28 @@ class Compiled(Generic[P, R]):
         self._sealed.clear_cache()
 
 
-class _Silent(NamedTuple):
+class _NoResult(NamedTuple):
     """The output of a function without computed results (None or its own arguments), and an array to wait for."""
 
     tree: Any
     done: Any
 
 
-def _seal(plain: Any, args: Any, kwargs: Any) -> Any:
-    """Return ``plain``'s result in a trace, sealed if it communicates and JAX will not; a _Silent if it has none."""
+def _seal_call(plain: Any, args: Any, kwargs: Any) -> Any:
+    """Return ``plain``'s result in a trace, sealed if it communicates and JAX will not seal it; or a _NoResult."""
     traced = plain.trace(*args, **kwargs)
     jaxpr, tree = traced.jaxpr, jax.tree.structure(traced.out_info)
     operands = [x for x in jax.tree.leaves((args, kwargs)) if isinstance(x, jax.core.Tracer)]
-    has_result = computes(jaxpr)
+    has_result = computes_results(jaxpr)
     has_refs = any(hasattr(e, "input") or hasattr(e, "input_index") for e in jaxpr.effects)  # jax.Ref's effects
     if ordered not in jaxpr.effects or (has_result and state.sealing) or has_refs:
-        return jax.tree.unflatten(tree, evaluate(jaxpr, *operands))
+        return jax.tree.unflatten(tree, evaluate_jaxpr(jaxpr, *operands))
     given = {id(v): x for v, x in zip(jaxpr.jaxpr.invars, operands, strict=True)}
     *results, done = sealed_p.bind(*operands, jaxpr=jaxpr, is_eager=False)
     if has_result:
         return jax.tree.unflatten(tree, results)
     results = [given.get(id(v), y) for v, y in zip(jaxpr.jaxpr.outvars, results, strict=True)]
-    return _Silent(jax.tree.unflatten(tree, results), done)
+    return _NoResult(jax.tree.unflatten(tree, results), done)
 
 
 @overload

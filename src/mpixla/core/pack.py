@@ -10,22 +10,22 @@ from jax.interpreters import batching
 
 from ..jaxprs.spmd import with_shape
 from .helper import make_helper
-from .rules import define, with_batch_at
+from .rules import define_rules, with_batch_at
 
 Shapes = tuple[tuple[int, ...], ...]
 
 
-def _packed(*arrays: ShapedArray, kept_axes: int) -> list[ShapedArray]:
+def _packed_types(*arrays: ShapedArray, kept_axes: int) -> list[ShapedArray]:
     kept = arrays[0].shape[:kept_axes]
     return [with_shape(arrays[0], (*kept, sum(math.prod(x.shape[kept_axes:]) for x in arrays)))]
 
 
-def _unpacked(array: ShapedArray, *, shapes: Shapes) -> list[ShapedArray]:
+def _unpacked_types(array: ShapedArray, *, shapes: Shapes) -> list[ShapedArray]:
     return [with_shape(array, (*array.shape[:-1], *shape)) for shape in shapes]
 
 
-_pack = make_helper("pack", _packed)
-_unpack = make_helper("unpack", _unpacked)
+_pack = make_helper("pack", _packed_types)
+_unpack = make_helper("unpack", _unpacked_types)
 
 
 def _transpose_of_pack(ct: Any, *, types: Any, kept_axes: int) -> list[Any]:
@@ -36,8 +36,8 @@ def _transpose_of_unpack(*cts: Any, types: Any, shapes: Shapes) -> list[Any]:
     return _pack.bind(*cts, kept_axes=types[0].ndim - 1)
 
 
-define(_pack, transpose=_transpose_of_pack)
-define(_unpack, transpose=_transpose_of_unpack, batch=(0, 0))
+define_rules(_pack, transpose=_transpose_of_pack)
+define_rules(_unpack, transpose=_transpose_of_unpack, batch=(0, 0))
 
 
 def _batch_of_pack(operands: Any, dims: Any, *, kept_axes: int) -> tuple[Any, Any]:

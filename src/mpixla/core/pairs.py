@@ -36,8 +36,8 @@ def _reduce(function: Callable[..., Any], pair: Any, op: MPI.Op, *args: Any, **k
     largest = op == MPI.MAXLOC
 
     def reduce(values: jax.Array, places: jax.Array) -> tuple[jax.Array, jax.Array]:
-        encoded = _encode(values, places, largest)
-        return _decode(function(encoded, PairOp(op), *args, **kwargs), values.dtype, places.dtype, largest)
+        encoded = _encode_pairs(values, places, largest)
+        return _decode_pairs(function(encoded, PairOp(op), *args, **kwargs), values.dtype, places.dtype, largest)
 
     if not jnp.issubdtype(values.dtype, jnp.inexact):
         return reduce(values, places)
@@ -73,14 +73,14 @@ def _check_pair(pair: Any, name: str, op: str) -> tuple[jax.Array, jax.Array]:
 # NumPy.
 
 
-def _unsigned(dtype: np.dtype) -> np.dtype:
+def _unsigned_dtype(dtype: np.dtype) -> np.dtype:
     return np.dtype(f"uint{8 * dtype.itemsize}")
 
 
 def _encode_order(x: jax.Array) -> jax.Array:
     """Map numbers to unsigned integers of the same order, where -0 equals 0; narrow floats become float32 first."""
     x = jax.lax.stop_gradient(x).astype(accumulation_dtype(x.dtype))
-    unsigned = _unsigned(x.dtype)
+    unsigned = _unsigned_dtype(x.dtype)
     sign = unsigned.type(1 << (8 * x.dtype.itemsize - 1))
     if jnp.issubdtype(x.dtype, jnp.unsignedinteger):
         return x
@@ -102,13 +102,13 @@ def _decode_order(key: jax.Array, dtype: np.dtype) -> jax.Array:
     return jax.lax.bitcast_convert_type(jnp.where(key & sign != 0, key ^ sign, ~key), compared).astype(dtype)
 
 
-def _bytes(key: jax.Array) -> jax.Array:
+def _split_bytes(key: jax.Array) -> jax.Array:
     """Return the bytes of a key, the most significant first, along a new last axis."""
     octets = jax.lax.bitcast_convert_type(key, np.uint8)
     return octets[..., None] if key.dtype.itemsize == 1 else jnp.flip(octets, -1)
 
 
-def _of_bytes(octets: jax.Array, dtype: np.dtype) -> jax.Array:
+def _join_bytes(octets: jax.Array, dtype: np.dtype) -> jax.Array:
     return octets[..., 0] if dtype.itemsize == 1 else jax.lax.bitcast_convert_type(jnp.flip(octets, -1), dtype)
 
 
@@ -116,23 +116,27 @@ def _of_bytes(octets: jax.Array, dtype: np.dtype) -> jax.Array:
 
 
 @functools.partial(jax.jit, static_argnums=2)
-def _encode(values: jax.Array, places: jax.Array, largest: bool) -> jax.Array:
+def _encode_pairs(values: jax.Array, places: jax.Array, largest: bool) -> jax.Array:
     """Encode values and places as bytes whose lexicographic maximum is MAXLOC's or MINLOC's result; a NaN wins."""
     key = _encode_order(values)
     key = key if largest else ~key
     if jnp.issubdtype(values.dtype, jnp.floating):
         key = jnp.where(values != values, ~key.dtype.type(0), key)
-    return jnp.concatenate([_bytes(key), _bytes(~_encode_order(places))], -1)  # of equal values the least place is kept
+    return jnp.concatenate(
+        [_split_bytes(key), _split_bytes(~_encode_order(places))], -1
+    )  # of equal values the least place is kept
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3))
-def _decode(encoded: jax.Array, value: np.dtype, place: np.dtype, largest: bool) -> tuple[jax.Array, jax.Array]:
-    """Decode bytes of ``_encode`` into values, NaN included, and places; zero bytes give the neutral value."""
+def _decode_pairs(encoded: jax.Array, value: np.dtype, place: np.dtype, largest: bool) -> tuple[jax.Array, jax.Array]:
+    """Decode bytes of ``_encode_pairs`` into values, NaN included, and places; zero bytes give the neutral value."""
     width = accumulation_dtype(value).itemsize
-    key = _of_bytes(encoded[..., :width], _unsigned(accumulation_dtype(value)))
-    places = _decode_order(~_of_bytes(encoded[..., width:], _unsigned(place)), place)
+    key = _join_bytes(encoded[..., :width], _unsigned_dtype(accumulation_dtype(value)))
+    places = _decode_order(~_join_bytes(encoded[..., width:], _unsigned_dtype(place)), place)
     is_nan = key == ~key.dtype.type(0)
     # The zeros that exscan gives on the first rank are less than every pair: they decode to the neutral value.
-    low, high = (_encode_order(jnp.asarray(reduction_of(op).neutral(value), value)) for op in (MPI.MAX, MPI.MIN))
+    low, high = (
+        _encode_order(jnp.asarray(reduction_of(op).neutral_element(value), value)) for op in (MPI.MAX, MPI.MIN)
+    )
     values = _decode_order(jnp.clip(key if largest else ~key, low, high), value)
     return jnp.where(is_nan, jnp.nan, values) if jnp.issubdtype(value, jnp.floating) else values, places

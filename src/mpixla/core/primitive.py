@@ -19,7 +19,14 @@ from ..base.state import state
 from ..base.words import kind_of, refuse_without_hook
 from ..checks import sites
 from ..jaxprs.effect import HiddenCommunicationError, ordered, token_aval
-from ..jaxprs.spmd import Primitive, is_in_shard_map, tracked_axes, without_weak_type
+from ..jaxprs.spmd import (
+    Primitive,
+    device_count,
+    is_in_shard_map,
+    is_outside_shard_map,
+    tracked_axes,
+    without_weak_type,
+)
 from ..mpi import gpu, native
 from ..mpi.comm import Comm, refuse_in_fork
 from ..mpi.mpi import MPI
@@ -27,7 +34,7 @@ from ..partial_eval.checkpoints import register_no_hoist_rule
 from .eager import call_eagerly
 from .helper import attributes_of
 from .rank import own_rank
-from .rules import Rules, define
+from .rules import Rules, define_rules
 from .values import has_values
 
 # An operation's shape rule: from the operands' types, and the parameters as keywords, to the results' types.
@@ -52,7 +59,9 @@ def counts_once(comm: Comm) -> bool:
     return tracked_axes() == set(mesh.axis_names) and mesh.size == comm.size
 
 
-def make(name: str, shapes: ShapeRule, *, lower: Callable[..., Any] | None = None, **rules: Unpack[Rules]) -> Primitive:
+def make_primitive(
+    name: str, shapes: ShapeRule, *, lower: Callable[..., Any] | None = None, **rules: Unpack[Rules]
+) -> Primitive:
     """Return a new primitive with the effect, lowered to the C handler of row ``name`` of native/tables/ops.def.
 
     It communicates in program order when traced, and through a compiled program of its own when called with arrays.
@@ -60,32 +69,34 @@ def make(name: str, shapes: ShapeRule, *, lower: Callable[..., Any] | None = Non
     the derivative and batching rules.
     """
     row = native.ops.get(name) or native.request_ops[name]
-    return _define(name, shapes, functools.partial(lower or _lower, row), rules)
+    return _define_primitive(name, shapes, functools.partial(lower or _lower, row), rules)
 
 
-def compose(name: str, shapes: ShapeRule, fun: Callable[..., Sequence[Any]], **rules: Unpack[Rules]) -> Primitive:
+def compose_primitive(
+    name: str, shapes: ShapeRule, fun: Callable[..., Sequence[Any]], **rules: Unpack[Rules]
+) -> Primitive:
     """Return a new primitive with the effect, lowered as ``fun``, a composition of primitives, and rules of its own.
 
     ``fun`` takes the operands, and the parameters as keywords, and returns the list of results. The primitive has the
     effect even if ``fun`` does not communicate: its transpose does, and JAX must not drop the primitive on a rank that
     ignores the result.
     """
-    return _define(name, shapes, mlir.lower_fun(fun, multiple_results=True), rules)
+    return _define_primitive(name, shapes, mlir.lower_fun(fun, multiple_results=True), rules)
 
 
-def _define(name: str, shapes: ShapeRule, lower: Callable[..., Any], rules: Rules) -> Primitive:
+def _define_primitive(name: str, shapes: ShapeRule, lower: Callable[..., Any], rules: Rules) -> Primitive:
     """Return a new primitive with the effect, these rules, one against hoisting, and eager calls by kept programs."""
     primitive = Primitive(name)
     primitive.replicates = lambda params: params.get("cotangent") == REPLICATED
 
-    def types(*operands: ShapedArray, **params: Any) -> tuple[list[ShapedArray], set[Any]]:
+    def abstract_eval(*operands: ShapedArray, **params: Any) -> tuple[list[ShapedArray], set[Any]]:
         return list(map(without_weak_type, shapes(*operands, **params))), {ordered}
 
-    primitive.def_effectful_abstract_eval(types)
+    primitive.def_effectful_abstract_eval(abstract_eval)
     mlir.register_lowering(primitive, lower, cacheable=False)  # _is_argument depends on the call's place
     primitive.def_impl(functools.partial(call_eagerly, primitive))
     register_no_hoist_rule(primitive)
-    define(primitive, **rules)
+    define_rules(primitive, **rules)
     return primitive
 
 
@@ -103,15 +114,15 @@ def _lower(row: native.Op, ctx: Any, *operands: Any, on_root: bool | None = None
     """
     if not {row.send, row.template, row.recv} & {native.ON_ROOT, native.OFF_ROOT}:
         on_root = False
-    elif on_root is None and _device_count(ctx.module_context) != 1:
+    elif on_root is None and device_count(ctx.module_context) != 1:
         # XLA's collectives in a sharded program match only if XLA compiles the same program in each process. So the
         # program has both sides, and the rank selects one when it runs.
         sides = [functools.partial(ctx.primitive.bind, on_root=side, **params) for side in (True, False)]
 
-        def choose(*operands: Any) -> Any:
+        def select_side(*operands: Any) -> Any:
             return jax.lax.cond(own_rank(params["comm"]) == params["root"], *sides, *operands)
 
-        return mlir.lower_fun(choose, multiple_results=True)(ctx, *operands)
+        return mlir.lower_fun(select_side, multiple_results=True)(ctx, *operands)
     elif on_root is None:
         on_root = params["comm"].rank == params["root"]
     return _lower_side(row, ctx, *operands, on_root=on_root, **params)
@@ -177,7 +188,7 @@ def call_handler(
         avals_in=[*(ctx.avals_in[i] for i in passed), token_aval()],
         avals_out=[*(ctx.avals_out if gives else []), token_aval()],
     )
-    added = {native.SITE: sites.of_lowering(ctx), **sites.packed_of_lowering(ctx)}
+    added = {native.SITE: sites.site_of_lowering(ctx), **sites.packed_of_lowering(ctx)}
     attributes = {**params, **added}
     scalars, arrays = attributes_of([x for x in row.attributes if x in attributes or x not in row.optional], attributes)
     rule = jax.ffi.ffi_lowering(
@@ -222,7 +233,7 @@ def _prepare_for_devices(row: native.Op, module: Any) -> None:
     """Raise NotImplementedError unless a program is for one device, or by shard_map for one device of each process."""
     context = module.axis_context
     mesh = getattr(context, "mesh", None)
-    devices = _device_count(module)
+    devices = device_count(module)
     if devices == 1:
         return
     # JAX takes the devices of a program from its arrays.
@@ -237,7 +248,7 @@ def _prepare_for_devices(row: native.Op, module: Any) -> None:
             "communicates for one device. Start one process per device, and place the arrays of a process on one "
             f"device (no sharding).{_way_out_of_mesh(devices)}"
         )
-    if mesh is None or set(mesh.axis_names) - set(context.manual_axes):
+    if is_outside_shard_map(module):
         raise NotImplementedError(
             f"{row.name} was used in a program that is sharded over {devices} processes, outside of jax.shard_map, "
             "where it is not said what each process has. Use it inside jax.shard_map over all axes of the mesh."
@@ -262,12 +273,6 @@ def keep_from_cache() -> None:
     elif jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
         refused = "a sharded program that communicates cannot be kept in JAX's compilation cache"
         raise NotImplementedError(refuse_without_hook("cache", refused, "Unset JAX_COMPILATION_CACHE_DIR."))
-
-
-def _device_count(module: Any) -> int:
-    context = module.axis_context
-    mesh = getattr(context, "mesh", None)
-    return (context.num_devices if mesh is None else mesh.size) or 1
 
 
 def _has_two_of_a_process(mesh: Any) -> bool:

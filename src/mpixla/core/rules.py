@@ -15,10 +15,9 @@ from jax.experimental.jet import jet_rules
 from jax.interpreters import ad, batching
 
 from ..checks import sites
-from ..jaxprs.spmd import Primitive, vary, varying_axes
-from ..mpi.comm import STATUS_NUMBERS
+from ..jaxprs.spmd import Primitive, as_varying, varying_axes
 from ..partial_eval.constant_tangents import make_witness, match_tracing
-from .values import details, has_values, of_one_example
+from .values import full_params, has_values
 
 # The primals, the tangents (arrays) and the parameters to the results' tangents.
 Jvp = Callable[..., Sequence[Any]]
@@ -42,16 +41,16 @@ class Rules(TypedDict, total=False):
     batch: BatchAxes
 
 
-def define(primitive: Primitive, **rules: Unpack[Rules]) -> None:
+def define_rules(primitive: Primitive, **rules: Unpack[Rules]) -> None:
     """Register a primitive's rules for forward mode, reverse mode and batching, as far as they are given."""
 
-    def linear(primals: Any, tangents: Any, **params: Any) -> Sequence[Any]:
+    def linear_jvp(primals: Any, tangents: Any, **params: Any) -> Sequence[Any]:
         if "op" in params and params["op"].name != "SUM":
             return rules["weighted"](*primals, *tangents, **params)
         return primitive.bind(*tangents_beside_values(primals, tangents, params), **params)
 
     if "jvp" in rules or "transpose" in rules:
-        _define_jvp(primitive, rules.get("jvp", linear))
+        _define_jvp(primitive, rules.get("jvp", linear_jvp))
     if "transpose" in rules:
         _define_transpose(primitive, rules["transpose"])
     if "batch" in rules:
@@ -67,7 +66,7 @@ def _define_jvp(primitive: Primitive, jvp: Jvp) -> None:
             refuse_one_way("sendrecv", primals[0].dtype, results[0].dtype)
         if results and not any(map(_is_inexact, results)):
             return [ad.Zero(jax.typeof(y).to_tangent_aval()) for y in results]
-        arrays = [_tangent(t, x) for t, x in zip(tangents, primals, strict=True)]
+        arrays = [_instantiate_tangent(t, x) for t, x in zip(tangents, primals, strict=True)]
         # send has no results: its tangent gets the batch, and the derivative, of its operands.
         traced = (y for y in results or primals if _is_inexact(y) and isinstance(y, jax.core.Tracer))
         like = next(map(make_witness, traced), None)
@@ -83,7 +82,7 @@ def _define_jvp(primitive: Primitive, jvp: Jvp) -> None:
 
     def jvp_rule(primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
         """Bind the primitive, and return its results and tangents; raise TypeError for an op without derivative."""
-        call = details(params)
+        call = full_params(params)
         op, name = call.get("op"), call.get("name", primitive.name)
         if op is not None and op.name not in ("SUM", "PROD", "MAX", "MIN"):
             raise TypeError(
@@ -111,7 +110,7 @@ def refuse_one_way(name: str, sent: Any, received: Any) -> None:
 
 def _propagate_series(primitive: Primitive, jvp: Jvp, primals: Any, series: Any, **params: Any) -> tuple[Any, Any]:
     """Return results and Taylor terms (jax.experimental.jet) of a primitive; NotImplementedError if not linear."""
-    op = details(params).get("op")
+    op = full_params(params).get("op")
     if op is not None and op.name != "SUM":
         raise NotImplementedError(
             f"{primitive.name} with op {op.name} has no rule for Taylor series (jax.experimental.jet): only what is "
@@ -132,7 +131,7 @@ def _is_inexact(x: Any) -> bool:
     return jnp.issubdtype(x.dtype, jnp.inexact)
 
 
-def _tangent(tangent: Any, primal: Any) -> Any:
+def _instantiate_tangent(tangent: Any, primal: Any) -> Any:
     """Return a tangent as an array, zeros for a symbolic zero, and for integers zeros of the primal's dtype."""
     # Integers have float0 tangents; the communication takes zeros of the primal's dtype.
     if isinstance(tangent, ad.Zero) or jnp.result_type(tangent) == jax.dtypes.float0:
@@ -145,7 +144,7 @@ def _define_transpose(primitive: Primitive, transpose: Transpose) -> None:
 
     def transpose_rule(cotangents: Any, *operands: Any, **params: Any) -> list[Any]:
         """Return the operands' cotangents, None for known ones; raise TypeError for an op that is not linear."""
-        call = details(params)
+        call = full_params(params)
         op, name = call.get("op"), call.get("name", primitive.name)
         if op is not None and op.name != "SUM":
             raise TypeError(
@@ -156,10 +155,10 @@ def _define_transpose(primitive: Primitive, transpose: Transpose) -> None:
         data, values = operands[:n], operands[n:]
         types = [x.aval if ad.is_undefined_primal(x) else jax.typeof(x) for x in data]
         known = {"values": values} if values else {}
-        with sites.part(sites.REVERSE):
+        with sites.annotate_calls(sites.REVERSE):
             results = transpose(*map(ad.instantiate_zeros, cotangents), types=types, **known, **params)
         return [
-            vary(ct, varying_axes(aval)) if ad.is_undefined_primal(x) else None
+            as_varying(ct, varying_axes(aval)) if ad.is_undefined_primal(x) else None
             for ct, aval, x in zip(results, types, data, strict=True)
         ] + [None] * len(values)
 
@@ -170,12 +169,12 @@ def with_batch_at(axis: int, operands: Sequence[Any], dims: Sequence[int | None]
     """Return the operands with their batch axes at ``axis`` (-1: the last), broadcast where they have none."""
     size = next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
 
-    def placed(x: Any, d: int | None) -> Any:
+    def move_batch(x: Any, d: int | None) -> Any:
         if d is None:
             x, d = jnp.broadcast_to(x, (size, *x.shape)), 0
         return jnp.moveaxis(x, d, axis)
 
-    return [placed(x, d) for x, d in zip(operands, dims, strict=True)]
+    return [move_batch(x, d) for x, d in zip(operands, dims, strict=True)]
 
 
 def _define_batching(primitive: Primitive, axes: BatchAxes) -> None:
@@ -188,29 +187,25 @@ def _define_batching(primitive: Primitive, axes: BatchAxes) -> None:
         """Bind the primitive once for the batch, or per entry if ranks or tags differ; return results and axes."""
         n = len(operands) - has_values(params)
         if any(dim is not None for dim in dims[n:]):
-            return _one_by_one(primitive, operands, dims, params)
+            return _bind_one_by_one(primitive, operands, dims, params)
         before, after = axes(**params) if callable(axes) else axes
-        data = with_batch_at(before, operands[:n], dims[:n])
-        results = primitive.bind(*data, *operands[n:], **params)
-        if params.get("status") == STATUS_NUMBERS:  # of the one message
-            array, numbers = results
-            return [array, of_one_example(numbers, data[0].shape[before])], [after % array.ndim, None]
+        results = primitive.bind(*with_batch_at(before, operands[:n], dims[:n]), *operands[n:], **params)
         return results, [after % y.ndim for y in results]
 
     batching.primitive_batchers[primitive] = batching_rule
 
 
-def _one_by_one(primitive: Primitive, operands: Any, dims: Any, params: dict[str, Any]) -> tuple[Any, Any]:
+def _bind_one_by_one(primitive: Primitive, operands: Any, dims: Any, params: dict[str, Any]) -> tuple[Any, Any]:
     """Bind a primitive for each entry of a batch, one after another, and return the stacked results."""
     with_batch = [dim is not None for dim in dims]
     moved = [jnp.moveaxis(x, dim, 0) for x, dim in zip(operands, dims, strict=True) if dim is not None]
 
-    def call(parts: Any) -> Any:
+    def bind_one(parts: Any) -> Any:
         """Bind the primitive for one entry of the batch, for ``jax.lax.map`` over the batched operands."""
         part = iter(parts)
         return primitive.bind(
             *(next(part) if has else x for x, has in zip(operands, with_batch, strict=True)), **params
         )
 
-    results = jax.lax.map(call, moved)
+    results = jax.lax.map(bind_one, moved)
     return results, [0] * len(results)

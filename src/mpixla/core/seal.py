@@ -17,7 +17,7 @@ from jax.interpreters import mlir
 from ..base.state import state
 from ..checks import sites
 from ..jaxprs.effect import ordered
-from ..jaxprs.rewrite import changed, evaluate
+from ..jaxprs.rewrite import evaluate_jaxpr, replace_parts
 from ..jaxprs.spmd import Primitive
 
 # Its results are the program's, and one to wait for: JAX drops an equation without effects unless a result is used.
@@ -27,7 +27,7 @@ sealed_p = Primitive("mpi_program")
 _DONE = ShapedArray((0,), np.dtype(np.bool_))
 
 
-def _types(*operands: ShapedArray, jaxpr: Any, is_eager: bool) -> tuple[list[ShapedArray], set[Any]]:
+def _abstract_eval(*operands: ShapedArray, jaxpr: Any, is_eager: bool) -> tuple[list[ShapedArray], set[Any]]:
     return [*jaxpr.out_avals, _DONE], {effect for effect in jaxpr.effects if effect is not ordered}
 
 
@@ -38,7 +38,7 @@ def _lower_inline(ctx: Any, jaxpr: Any, *operands: Any) -> Sequence[Any]:
     """
     inner = getattr(jaxpr, "jaxpr", jaxpr)
     if inner.effects - {ordered}:  # effects of jax.Ref, among others, which JAX removes in that second trace
-        return mlir.lower_fun(functools.partial(evaluate, jaxpr), multiple_results=True)(ctx, *operands)
+        return mlir.lower_fun(functools.partial(evaluate_jaxpr, jaxpr), multiple_results=True)(ctx, *operands)
     constants = zip(jaxpr.consts, inner.constvars, strict=True)
     results, tokens = mlir.jaxpr_subcomp(
         ctx.module_context if ctx.platforms is None else ctx.module_context.replace(platforms=ctx.platforms),
@@ -69,28 +69,28 @@ def _lower(ctx: Any, *operands: Any, jaxpr: Any, is_eager: bool) -> Sequence[Any
         tokens_in=mlir.TokenSet({**dict(ctx.tokens_in.items()), **dict(mlir.TokenSet.create([ordered]).items())}),
         tokens_out=None,
     )
-    with sites.shared(is_eager):
+    with sites.use_thread_site(is_eager):
         results = _lower_inline(inner, jaxpr, *operands)
     ctx.set_tokens_out(ctx.tokens_in.update_tokens(inner.tokens_out))
     return [*results, mlir.ir_constant(np.zeros(_DONE.shape, _DONE.dtype))]
 
 
-sealed_p.def_effectful_abstract_eval(_types)
+sealed_p.def_effectful_abstract_eval(_abstract_eval)
 mlir.register_lowering(sealed_p, _lower, cacheable=False)  # for primitive._is_argument
 
 
-def computes(jaxpr: Any) -> bool:
+def computes_results(jaxpr: Any) -> bool:
     """Return True if a program computes any of its results."""
     made = {id(v) for eqn in jaxpr.jaxpr.eqns for v in eqn.outvars}
     return any(id(v) in made for v in jaxpr.jaxpr.outvars)
 
 
-def seal(jaxpr: Any) -> Any:
+def seal_program(jaxpr: Any) -> Any:
     """Wrap a jaxpr in one ``sealed_p`` equation without the ordered effect; unchanged if it computes no result.
 
     JAX waits for a program without computed results by the effect.
     """
-    if not computes(jaxpr):
+    if not computes_results(jaxpr):
         return jaxpr
     sealed = jax.make_jaxpr(lambda *xs: sealed_p.bind(*xs, jaxpr=jaxpr, is_eager=False)[:-1])(*jaxpr.in_avals)
-    return changed(sealed, debug_info=jaxpr.jaxpr.debug_info)
+    return replace_parts(sealed, debug_info=jaxpr.jaxpr.debug_info)

@@ -34,7 +34,7 @@ def sequence_after(first: Sequence[Any], then: Sequence[Any]) -> tuple[list[Any]
     return held[: len(first)], held[len(first) :]
 
 
-def _now(*operands: Any, first: int) -> list[Any]:
+def _wait_for_first(*operands: Any, first: int) -> list[Any]:
     jax.block_until_ready(operands[:first])
     return list(operands)
 
@@ -48,16 +48,16 @@ def _lower(ctx: Any, *operands: Any, first: int) -> list[Any]:
         native.target_of("order"), operand_output_aliases={0: 0}, skip_ffi_layout_processing=True
     )
 
-    def behind(x: Any, aval: Any, others: Sequence[Any], types: Sequence[Any]) -> Any:
+    def order_after(x: Any, aval: Any, others: Sequence[Any], types: Sequence[Any]) -> Any:
         inner = ctx.replace(avals_in=[aval, *types], avals_out=[aval])
         (held,) = rule(inner, row_major(ctx, aval, x), *others)
         return row_major(ctx, aval, held)
 
     number = ShapedArray((), np.dtype(np.float32))
     zero = mlir.ir_constant(np.zeros(number.shape, number.dtype))
-    there = behind(zero, number, operands[:first], ctx.avals_in[:first])
+    there = order_after(zero, number, operands[:first], ctx.avals_in[:first])
     then = zip(operands[first:], ctx.avals_in[first:], strict=True)
-    return [*operands[:first], *(behind(x, aval, [there], [number]) for x, aval in then)]
+    return [*operands[:first], *(order_after(x, aval, [there], [number]) for x, aval in then)]
 
 
 def _jvp(primals: Any, tangents: Any, *, first: int) -> tuple[Any, Any]:
@@ -85,7 +85,7 @@ def _sequence_nonzeros(first: Sequence[Any], then: Sequence[Any]) -> list[Any]:
 
 
 _hold.def_abstract_eval(lambda *operands, first: list(operands))
-_hold.def_impl(_now)
+_hold.def_impl(_wait_for_first)
 mlir.register_lowering(_hold, _lower)
 ad.primitive_jvps[_hold] = _jvp
 ad.primitive_transposes[_hold] = _transpose

@@ -29,7 +29,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Tree = TypeVar("Tree")
 
 
-class Started:
+class RequestBase:
     """Base class of requests: a pytree, but no data."""
 
     __slots__ = ()
@@ -37,8 +37,8 @@ class Started:
 
 def started_in(data: Any) -> list[Any]:
     """Return all requests in a pytree."""
-    leaves = jax.tree.leaves(data, is_leaf=lambda x: isinstance(x, Started))
-    return [x for x in leaves if isinstance(x, Started)]
+    leaves = jax.tree.leaves(data, is_leaf=lambda x: isinstance(x, RequestBase))
+    return [x for x in leaves if isinstance(x, RequestBase)]
 
 
 def refuse_started(data: Any, *_: Any) -> None:
@@ -47,22 +47,13 @@ def refuse_started(data: Any, *_: Any) -> None:
         raise TypeError(f"{x} was started, and is no array. wait(request) gives the result.")
 
 
-def flatten(data: Any) -> tuple[list[Any], Any]:
+def flatten_tree(data: Any) -> tuple[list[Any], Any]:
     """Return the leaves and the structure of a pytree; raise TypeError for a request in it.
 
     None as a whole is a leaf, for the operation to refuse; within a pytree it is none.
     """
     refuse_started(data)
     return jax.tree.flatten(data, is_leaf=lambda _: data is None)
-
-
-def as_template(x: Any) -> Any:
-    """Return a pytree with zeros in the place of each ``jax.ShapeDtypeStruct``, which is a template by its type."""
-
-    def zeros_of(leaf: Any) -> Any:
-        return jax.lax.full(leaf.shape, 0, leaf.dtype) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf
-
-    return x if isinstance(x, jax.Array) else jax.tree.map(zeros_of, x)
 
 
 def is_key(x: Any) -> bool:
@@ -145,20 +136,13 @@ class Plan:
         return jax.tree.unflatten(self.structure, leaves)
 
 
-def last_status(results: Sequence[tuple[Any, Any]], name: str) -> Any:
-    """Return the status of the last of a pytree's messages; raise ValueError if there is none."""
-    if not results:
-        raise ValueError(f"{name} cannot return a status for a pytree without arrays, for which no message comes.")
-    return results[-1][1]
-
-
-def _impls(leaves: Sequence[Any]) -> tuple[Any, ...]:
+def _key_impls(leaves: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(jax.random.key_impl(x) if is_key(x) else None for x in leaves)
 
 
 def plan_of_each(structure: Any, leaves: Sequence[Any]) -> Plan:
     """Return a plan by which each leaf is communicated alone."""
-    return Plan(structure, _impls(leaves), tuple((i,) for i in range(len(leaves))))
+    return Plan(structure, _key_impls(leaves), tuple((i,) for i in range(len(leaves))))
 
 
 # From a plan and the results of its groups to a function's result for a pytree.
@@ -169,7 +153,6 @@ def call_per_leaf(
     arguments: int = 1,
     *,
     keys: bool = False,
-    template: bool = False,
     collect: Collect = Plan.tree_of,
     arrays: int | None = None,
     finish: Finish | None = None,
@@ -180,7 +163,6 @@ def call_per_leaf(
         arguments: how many; they have one structure. The result has the structure of the last one, and keys where that
             has keys.
         keys: whether the function gets keys as they are, because their shape matters, and makes data of them itself.
-        template: whether the last one is a template, of which a ``jax.ShapeDtypeStruct`` says enough.
         collect: makes the result.
         arrays: how many of the first arguments an eager call takes as operands (eager.py); by default as many.
         finish: of an eager call.
@@ -193,16 +175,14 @@ def call_per_leaf(
         is_for_several = parameters[arguments : arguments + 1] == ("name",)  # a part that operations share
 
         @functools.wraps(function)
-        def on_trees(*args: Any, **kwargs: Any) -> Any:
+        def map_trees(*args: Any, **kwargs: Any) -> Any:
             """Call the function for each leaf, and return ``collect``'s pytree; ValueError if structures differ."""
             trees = [*args[:arguments], *(kwargs.pop(name) for name in names[len(args) :] if name in kwargs)]
             rest = args[arguments:]
-            if template and len(trees) == arguments:
-                trees[-1] = as_template(trees[-1])
             if len(trees) < arguments or all(map(_is_array, trees)):
                 return function(*trees, *rest, **kwargs)
             name = rest[0] if is_for_several else function.__name__
-            flat, structures = zip(*map(flatten, trees), strict=True)
+            flat, structures = zip(*map(flatten_tree, trees), strict=True)
             columns = [as_leaves(*given, name) for given in zip(trees, flat, names, strict=True)]
             leaves, structure = columns[-1], structures[-1]
             if any(other != structure for other in structures):
@@ -214,16 +194,14 @@ def call_per_leaf(
             parts = [f"leaf {i + 1} of {len(leaves)}" for i in range(len(leaves))]
             if state.compares_all:
                 names_of_leaves = _names_of(trees[-1])
-                parts = [sites.of_packed(part, [name]) for part, name in zip(parts, names_of_leaves, strict=True)]
+                parts = [sites.format_packed(part, [name]) for part, name in zip(parts, names_of_leaves, strict=True)]
             results = []
             for x, part in zip(zip(*columns, strict=True), parts, strict=True):
-                with sites.part(part):
+                with sites.annotate_calls(part):
                     results.append(function(*(x if keys else map(unwrap_keys, x)), *rest, **kwargs))
-            if kwargs.get("return_status"):
-                return collect(plan, [y for y, _ in results]), last_status(results, name)
             return collect(plan, results)
 
-        return eager(arrays or arguments, finish)(on_trees)  # type: ignore[return-value]
+        return eager(arrays or arguments, finish)(map_trees)  # type: ignore[return-value]
 
     return decorate
 
@@ -238,18 +216,18 @@ def _key_text(key: Any) -> str:
     return str(next((getattr(key, name) for name in ("key", "name", "idx") if hasattr(key, name)), key))
 
 
-def _part(x: Any, data: Sequence[jax.Array], places: Sequence[int]) -> str:
+def _describe_packed(x: Any, data: Sequence[jax.Array], places: Sequence[int]) -> str:
     """Return a report's text on packed leaves: number, dtype and sizes; names and shapes if all is compared."""
     said = f"{len(places)} of {len(data)} leaves, {data[places[0]].dtype.name}"
     if state.compares_all:
         names, shapes = _names_of(x), [tuple(n for n in y.shape if n != 1) for y in data]  # as the C library compares
-        return sites.of_packed(said, [f"{names[i]} {shapes[i]}" for i in places])
+        return sites.format_packed(said, [f"{names[i]} {shapes[i]}" for i in places])
     if len(places) == 1:
         return said if len(data) > 1 else ""
-    return sites.of_packed(f"{said} of sizes", [data[i].size for i in places])
+    return sites.format_packed(f"{said} of sizes", [data[i].size for i in places])
 
 
-def _nothing(comm: Any, kept_axes: int) -> jax.Array:
+def _empty_array(comm: Any, kept_axes: int) -> jax.Array:
     """Return an array without entries, behind ``kept_axes`` axes of the communicator's size."""
     return jnp.zeros((*[comm_of(comm).size] * kept_axes, 0), np.int32)
 
@@ -269,10 +247,10 @@ def call_per_dtype(*, reduces: bool, kept_axes: int = 0, collect: Collect = Plan
         name = function.__name__
 
         @functools.wraps(function)
-        def on_tree(x: Any, *args: Any, **kwargs: Any) -> Any:
+        def map_tree(x: Any, *args: Any, **kwargs: Any) -> Any:
             """Call the function for each dtype's joined leaves, and split its results; refuse to reduce PRNG keys."""
             op, rest = (args[0], args[1:]) if args else (kwargs.get("op"), ())
-            leaves, structure = flatten(x)
+            leaves, structure = flatten_tree(x)
             if reduces and any(map(is_key, leaves)):
                 raise TypeError(f"{name} cannot reduce PRNG keys, which can only be moved: with bcast, for example.")
             if kept_axes:
@@ -282,18 +260,18 @@ def call_per_dtype(*, reduces: bool, kept_axes: int = 0, collect: Collect = Plan
             if _is_array(x):
                 return function(x, *args, **kwargs)
             if not leaves:  # no call checks the other arguments
-                jax.eval_shape(lambda: function(_nothing(kwargs.get("comm"), kept_axes), *args, **kwargs))
+                jax.eval_shape(lambda: function(_empty_array(kwargs.get("comm"), kept_axes), *args, **kwargs))
             data = list(map(unwrap_keys, as_leaves(x, leaves, "x", name)))
             dtypes = dict.fromkeys(y.dtype for y in data)
             groups = tuple(tuple(i for i, y in enumerate(data) if y.dtype == dtype) for dtype in dtypes)
-            plan = Plan(structure, _impls(leaves), groups, tuple(y.shape[kept_axes:] for y in data))
+            plan = Plan(structure, _key_impls(leaves), groups, tuple(y.shape[kept_axes:] for y in data))
             joined = [_join([data[i] for i in places], kept_axes) for places in groups]
             results = []
             for places, y in zip(groups, joined, strict=True):
-                with sites.part(_part(x, data, places)):
+                with sites.annotate_calls(_describe_packed(x, data, places)):
                     results.append(function(y, *args, **kwargs))
             return collect(plan, results)
 
-        return eager(1)(on_tree)  # type: ignore[return-value]
+        return eager(1)(map_tree)  # type: ignore[return-value]
 
     return decorate

@@ -12,11 +12,6 @@ from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.core import ShapedArray
-
-from ..jaxprs.spmd import with_shape
-from ..mpi.comm import NO_STATUS, STATUS_BYTES, STATUS_NUMBERS, STATUS_RESULT, Status
 
 OPERAND: Final = "operand"
 
@@ -26,7 +21,7 @@ def is_operand(param: Any) -> bool:
     return isinstance(param, str) and param == OPERAND
 
 
-def details(params: dict[str, Any]) -> dict[str, Any]:
+def full_params(params: dict[str, Any]) -> dict[str, Any]:
     """Return a primitive's parameters, with those of the call that it starts or waits for (ops/request.py)."""
     call = params.get("call")
     return {**params, **vars(call)} if hasattr(call, "comm") else params
@@ -34,7 +29,7 @@ def details(params: dict[str, Any]) -> dict[str, Any]:
 
 def has_values(params: dict[str, Any]) -> bool:
     """Return True if the last operand holds the numbers known at run time."""
-    return any(map(is_operand, details(params).values()))
+    return any(map(is_operand, full_params(params).values()))
 
 
 def is_traced(x: Any) -> bool:
@@ -53,34 +48,17 @@ def as_scalar(value: Any, what: str, name: str) -> Any:
     return value.astype(jnp.int32)
 
 
-def split(numbers: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+def split_numbers(numbers: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
     """Separate static numbers from traced ones: return the parameters by name, and a list of one operand or none."""
     traced = [jnp.ravel(numbers[name]) for name in sorted(numbers) if isinstance(numbers[name], jax.Array)]
     params = {name: OPERAND if isinstance(x, jax.Array) else x for name, x in numbers.items()}
     return params, [jnp.concatenate(traced)] if traced else []
 
 
-def joined(params: dict[str, Any], values: Sequence[Any]) -> dict[str, Any]:
-    """Return the numbers by name from the results of ``split``, whose traced numbers were scalars."""
+def join_numbers(params: dict[str, Any], values: Sequence[Any]) -> dict[str, Any]:
+    """Return the numbers by name from the results of ``split_numbers``, whose traced numbers were scalars."""
     names = sorted(name for name, x in params.items() if is_operand(x))
     return {**params, **{name: values[0][i] for i, name in enumerate(names)}}
-
-
-# The status of a message as a result: its bytes, or its source, tag and length.
-
-
-def status_types(array: ShapedArray, status: Status = NO_STATUS) -> list[ShapedArray]:
-    """Return the type of the result that a receive gives behind its array for this status, or []."""
-    if status == STATUS_RESULT:
-        return [with_shape(array, (STATUS_BYTES,), dtype=np.dtype(np.uint8))]
-    if status == STATUS_NUMBERS:
-        return [with_shape(array, (3,), dtype=jax.dtypes.canonicalize_dtype(np.int64))]
-    return []
-
-
-def of_one_example(numbers: Any, batch: int) -> Any:
-    """Return the numbers of a message that carries a batch, with the length of one example's part."""
-    return numbers if batch == 1 else numbers.at[2].set(numbers[2] // max(batch, 1))
 
 
 # The numbers of a message in alphabetical order, and in which direction each is needed.

@@ -24,11 +24,11 @@ from ..base import settings
 from ..base.state import state
 from ..jaxprs.boxes import LOOPS, Box, Graph, has_same_items, is_view, writes_box, written_value
 from ..jaxprs.effect import ordered
-from ..jaxprs.rewrite import changed, is_literal, map_jaxprs, scan_counts
+from ..jaxprs.rewrite import is_literal, map_jaxprs, replace_parts, scan_counts
 from ..jaxprs.spmd import Primitive
 from ..mpi import native
 from .primitive import call_handler
-from .values import OPERAND, has_values, status_types
+from .values import OPERAND, has_values
 
 _FILL_BYTES = 16  # of the attribute "fill"
 _USERS = 256  # equations that use one array: of more the arrays of a message are not looked at, which would take long
@@ -39,26 +39,24 @@ _windowed: dict[Any, Primitive] = {}
 _BEGINS = ("recvbegin", "sendbegin")
 
 
-class _Operands(NamedTuple):
+class _WindowedOperands(NamedTuple):
     arrays: list[Any]
     numbers: list[Any]  # at run time: none, or one operand
     begins: list[Any]  # of both boxes
 
 
-def _split(operands: Sequence[Any], params: dict[str, Any]) -> _Operands:
+def _split_operands(operands: Sequence[Any], params: dict[str, Any]) -> _WindowedOperands:
     """Return a windowed message's operands as arrays, numbers known at run time, and first indices of boxes."""
     begins = sum(i is None for name in _BEGINS for i in params.get(name, ()))
     arrays = len(operands) - begins - has_values(params)
-    return _Operands(
+    return _WindowedOperands(
         [*operands[:arrays]], [*operands[arrays : len(operands) - begins]], [*operands[arrays + has_values(params) :]]
     )
 
 
-def _types(*operands: ShapedArray, receives: bool, **params: Any) -> tuple[list[ShapedArray], set[Any]]:
-    if not receives:
-        return [], {ordered}
-    into = _split(operands, params).arrays[-1]
-    return [into, *status_types(into, params["status"])], {ordered}
+def _abstract_eval(*operands: ShapedArray, **params: Any) -> tuple[list[ShapedArray], set[Any]]:
+    status = [ShapedArray((params["status_bytes"],), np.dtype(np.uint8))] if params["status_bytes"] else []
+    return [*(_split_operands(operands, params).arrays[-1:] if params["receives"] else []), *status], {ordered}
 
 
 def _join_numbers(params: dict[str, Any], numbers: Any, begins: Sequence[Any]) -> Any:
@@ -73,19 +71,19 @@ def _join_numbers(params: dict[str, Any], numbers: Any, begins: Sequence[Any]) -
     return jnp.concatenate(parts)
 
 
-def _lower(row: native.Op, ctx: Any, *operands: Any, receives: bool, **params: Any) -> Sequence[Any]:
+def _lower(row: native.Op, ctx: Any, *operands: Any, receives: bool, status_bytes: int, **params: Any) -> Sequence[Any]:
     """Lower a message with windows to its row's custom call, whose result is the array that it receives into."""
-    given, types = _split(operands, params), _split(ctx.avals_in, params)
+    given, types = _split_operands(operands, params), _split_operands(ctx.avals_in, params)
     passed, avals = [*given.arrays, *given.numbers], [*types.arrays, *types.numbers]
     if given.begins:
 
-        def join(*xs: Any) -> Any:
-            split = _split(xs, params)
+        def join_operands(*xs: Any) -> Any:
+            split = _split_operands(xs, params)
             return _join_numbers(params, split.numbers, split.begins)
 
-        joined = jax.eval_shape(join, *ctx.avals_in)
+        joined = jax.eval_shape(join_operands, *ctx.avals_in)
         aval = ShapedArray(joined.shape, joined.dtype)
-        numbers = mlir.lower_fun(join, multiple_results=False)(ctx.replace(avals_out=[aval]), *operands)
+        numbers = mlir.lower_fun(join_operands, multiple_results=False)(ctx.replace(avals_out=[aval]), *operands)
         passed, avals = [*given.arrays, *numbers], [*types.arrays, aval]
         params |= {name: OPERAND for name in _BEGINS if None in params.get(name, ())}
     inner = ctx.replace(avals_in=avals)
@@ -98,12 +96,12 @@ def _lower(row: native.Op, ctx: Any, *operands: Any, receives: bool, **params: A
 def use_windows(primitive: Primitive) -> None:
     """Register for a primitive, named as its row, the one with windows that sealed programs use for its messages."""
     row, windowed = native.ops[primitive.name], Primitive(primitive.name)
-    windowed.def_effectful_abstract_eval(_types)
+    windowed.def_effectful_abstract_eval(_abstract_eval)
     mlir.register_lowering(windowed, lambda ctx, *xs, **params: _lower(row, ctx, *xs, **params), cacheable=False)
     _windowed[primitive] = windowed
 
 
-class _Target(NamedTuple):
+class _ReceiveBox(NamedTuple):
     """An array into which a message is received."""
 
     box: Box
@@ -114,14 +112,14 @@ class _Target(NamedTuple):
     hoisted: list[int]  # places of equations that come before it instead of behind it: indices known at run time
 
 
-class _Source(NamedTuple):
+class _SendBox(NamedTuple):
     """An array from which a message is sent."""
 
     array: Any
     box: Box
 
 
-class _Body:
+class _JaxprWindows:
     """A jaxpr whose messages become messages with windows."""
 
     def __init__(self, eqns: Sequence[Any], results: Sequence[Any], in_memory: set[Any], is_free: set[Any]) -> None:
@@ -138,11 +136,11 @@ class _Body:
         self._after: dict[Any, Box] = {}
         self._before: dict[Any, Box] = {}
 
-    def rewritten(self) -> list[Any] | None:
+    def rewrite_eqns(self) -> list[Any] | None:
         """Return the equations with windows; None if there are none."""
         calls = [i for i, eqn in enumerate(self._graph.eqns) if eqn.primitive in _windowed]
         uses = [self._use_windows(i, self._graph.eqns[i]) for i in calls]
-        return self._graph.remaining() if any(uses) else None
+        return self._graph.remaining_eqns() if any(uses) else None
 
     def _use_windows(self, place: int, eqn: Any) -> bool:
         """Replace a message's equation by one with windows; return False if it can send and receive none."""
@@ -161,17 +159,19 @@ class _Body:
         if source:
             arrays[:1] = [] if target and source.array is target.box.array else [source.array]
             begins += _add_box(params, "send", source.box)
+        results = list(eqn.outvars)
         params["receives"] = receives
+        params["status_bytes"] = results[1].aval.size if len(results) > 1 else 0
         new = eqn.replace(primitive=_windowed[eqn.primitive], invars=[*arrays, *values, *begins], params=params)
         if target:
             self._receive_in_place(place, new, target)
         else:
-            self._graph.replace(place, new)
+            self._graph.replace_eqn(place, new)
         return True
 
     # Receiving
 
-    def _find_target(self, place: int, eqn: Any, template: Any) -> _Target | None:
+    def _find_target(self, place: int, eqn: Any, template: Any) -> _ReceiveBox | None:
         """Return where a call can receive its message in place, and which equations that moves; None if it cannot."""
         graph, received, dropped = self._graph, eqn.outvars[0], []
         at = graph.only_user(received)
@@ -196,8 +196,8 @@ class _Body:
         # Updates of other boxes that come before it may come behind it.
         user = at
         moved: list[int] = []
-        while graph.place(box.array) > place:
-            user = int(graph.place(box.array))  # arrays are not hoisted
+        while graph.place_of_maker(box.array) > place:
+            user = int(graph.place_of_maker(box.array))  # arrays are not hoisted
             other = graph.written_box(graph.eqns[user])
             if other is None or graph.only_user(box.array) is None or not other.is_apart_from(box):
                 return None
@@ -210,12 +210,12 @@ class _Body:
             kept = graph.box_of(template)
             if kept is None or not kept.is_same_as(box) or not self._is_unchanged(kept, box.array):
                 return None
-        return _Target(box, fill, result, [*dropped, at], moved, hoisted)
+        return _ReceiveBox(box, fill, result, [*dropped, at], moved, hoisted)
 
     def _is_free_behind(self, place: int, update: int, call: Any, box: Box) -> bool:
         """Return True if a call at a place may write into a box of its array: only ``update`` needs the old items."""
         graph, array = self._graph, box.array
-        if graph.place(array) < 0 and array not in self._is_free:
+        if graph.place_of_maker(array) < 0 and array not in self._is_free:
             return False
         if len(graph.users[array]) > _USERS or any(graph.view_of(atom) is array for atom in call.invars):
             return False
@@ -258,46 +258,46 @@ class _Body:
             array = before.array
         return True
 
-    def _receive_in_place(self, place: int, call: Any, target: _Target) -> None:
+    def _receive_in_place(self, place: int, call: Any, target: _ReceiveBox) -> None:
         """Replace a call, and the equations that put its message into an array, by a call that receives in place."""
         graph, old = self._graph, target.box.array
         for at in target.dropped:
-            graph.replace(at, None)
-        graph.hoist(target.hoisted, place)
+            graph.replace_eqn(at, None)
+        graph.hoist_eqns(target.hoisted, place)
         # The updates that come behind it now: each takes the result of what was behind it.
         results = [*(graph.eqns[at].outvars[0] for at in target.moved), target.result]
         for i, at in enumerate(target.moved):
             eqn = graph.eqns[at]
-            graph.replace(at, eqn.replace(invars=[results[i], *eqn.invars[1:]], outvars=[results[i + 1]]))
+            graph.replace_eqn(at, eqn.replace(invars=[results[i], *eqn.invars[1:]], outvars=[results[i + 1]]))
         new = results[0]
         for user in [user for user in graph.users[old] if user > place]:
             eqn = graph.eqns[user]
-            graph.replace(user, eqn.replace(invars=[new if atom is old else atom for atom in eqn.invars]))
-        graph.replace(place, call.replace(outvars=[new, *call.outvars[1:]]))
+            graph.replace_eqn(user, eqn.replace(invars=[new if atom is old else atom for atom in eqn.invars]))
+        graph.replace_eqn(place, call.replace(outvars=[new, *call.outvars[1:]]))
         graph.kept.update((new, old))
         self._after[old] = target.box._replace(array=new)
         self._before[new] = target.box
 
     # Sending
 
-    def _find_source(self, place: int, sent: Any, target: _Target | None) -> _Source | None:
+    def _find_source(self, place: int, sent: Any, target: _ReceiveBox | None) -> _SendBox | None:
         """Return the array, and the box of it, that a call can send in place of a slice; None if it has none."""
         box = self._graph.box_of(sent)
         if box is None:
             return None
         if target and self._is_unchanged(box, target.box.array):
-            return _Source(target.box.array, box)
+            return _SendBox(target.box.array, box)
         array = box.array
         while (after := self._after.get(array)) and after.is_apart_from(box):
             array = after.array
         if after or (target and array is target.box.array) or not self._stays_in_memory(place, array):
             return None
-        return _Source(array, box)
+        return _SendBox(array, box)
 
     def _stays_in_memory(self, place: int, array: Any) -> bool:
         """Return True if an array is in memory as a whole when a call runs, whether the call needs it or not."""
         graph = self._graph
-        maker = graph.maker(array)
+        maker = graph.maker_of(array)
         if maker is None:
             is_there = array in self._in_memory
         else:
@@ -333,32 +333,32 @@ def _fill_of(value: Any) -> tuple[int, ...]:
     return tuple(np.frombuffer(value.tobytes().ljust(_FILL_BYTES, b"\0"), np.int64).tolist())
 
 
-class _Windows:
+class _ProgramWindows:
     """The use of windows in one program."""
 
     def __init__(self) -> None:
         # By jaxpr, and by what is known of its arguments: the result, and the jaxpr, which must live as long.
         self._seen: dict[tuple[Any, ...], tuple[Any, Any]] = {}
 
-    def of(self, jaxpr: Any, in_memory: tuple[bool, ...], is_free: tuple[bool, ...]) -> Any:
+    def rewrite_jaxpr(self, jaxpr: Any, in_memory: tuple[bool, ...], is_free: tuple[bool, ...]) -> Any:
         """Return a jaxpr with windows, cached by jaxpr and flags of its arguments; the same object if it has none."""
         if ordered not in jaxpr.effects:
             return jaxpr
         key = id(jaxpr), in_memory, is_free
         if key not in self._seen:
-            self._seen[key] = self._rewritten(jaxpr, in_memory, is_free), jaxpr
+            self._seen[key] = self._rewrite_uncached(jaxpr, in_memory, is_free), jaxpr
         return self._seen[key][0]
 
-    def _rewritten(self, jaxpr: Any, in_memory: tuple[bool, ...], is_free: tuple[bool, ...]) -> Any:
+    def _rewrite_uncached(self, jaxpr: Any, in_memory: tuple[bool, ...], is_free: tuple[bool, ...]) -> Any:
         """Return a jaxpr with windows in its messages and in inner jaxprs; the same object if nothing has changed."""
         inner = getattr(jaxpr, "jaxpr", jaxpr)
         free = {v for v, yes in zip(inner.invars, is_free, strict=True) if yes}
         eqns = self._with_inner_jaxprs(inner, {*inner.invars, *inner.constvars} - free)
         if any(eqn.primitive in _windowed for eqn in eqns):
             memory = {v for v, yes in zip(inner.invars, in_memory, strict=True) if yes}
-            eqns = _Body(eqns, inner.outvars, memory | {*inner.constvars}, free).rewritten() or eqns
+            eqns = _JaxprWindows(eqns, inner.outvars, memory | {*inner.constvars}, free).rewrite_eqns() or eqns
         same = len(eqns) == len(inner.eqns) and all(new is old for new, old in zip(eqns, inner.eqns, strict=True))
-        return jaxpr if same else changed(jaxpr, eqns=eqns)
+        return jaxpr if same else replace_parts(jaxpr, eqns=eqns)
 
     def _with_inner_jaxprs(self, jaxpr: Any, bound: set[Any]) -> list[Any]:
         """Return the equations, with windows in the jaxprs of each. ``bound``: variables that others need, too."""
@@ -370,23 +370,23 @@ class _Windows:
         last = {atom: i for i, eqn in enumerate(eqns) for atom in eqn.invars if not is_literal(atom)}
         last.update((atom, len(eqns)) for atom in jaxpr.outvars if not is_literal(atom))
 
-        def ends(i: int, atom: Any) -> bool:
+        def is_last_use(i: int, atom: Any) -> bool:
             """Return True if operand ``atom`` is a variable, used once by equation ``i`` and by nothing behind."""
             is_variable = not is_literal(atom)
             once = sum(x is atom for x in eqns[i].invars) == 1
             return is_variable and once and atom not in bound and last[atom] == i
 
         for i in outer:
-            eqns[i] = self._inside(eqns[i], [ends(i, atom) for atom in eqns[i].invars])
+            eqns[i] = self._rewrite_inner_jaxprs(eqns[i], [is_last_use(i, atom) for atom in eqns[i].invars])
         return eqns
 
-    def _inside(self, eqn: Any, ends: list[bool]) -> Any:
+    def _rewrite_inner_jaxprs(self, eqn: Any, ends: list[bool]) -> Any:
         """Return an equation with windows in its jaxprs, not in shard_map's. ``ends``: operands not needed later."""
         params, is_loop = eqn.params, eqn.primitive in LOOPS
         if eqn.primitive.name == "shard_map":
             return eqn
 
-        def change(jaxpr: Any) -> Any:
+        def rewrite_inner(jaxpr: Any) -> Any:
             """Return an inner jaxpr with windows, by which of its arguments are in memory or needed by nothing else."""
             n = len(getattr(jaxpr, "jaxpr", jaxpr).invars)
             in_memory, is_free = (is_loop,) * n, tuple(ends)
@@ -401,18 +401,18 @@ class _Windows:
                 is_free = is_free[1:]
             if len(is_free) != n:
                 is_free = (False,) * n
-            return self.of(jaxpr, in_memory, is_free)
+            return self.rewrite_jaxpr(jaxpr, in_memory, is_free)
 
-        inside = map_jaxprs(change, params)
+        inside = map_jaxprs(rewrite_inner, params)
         return eqn if inside is params else eqn.replace(params=inside)
 
 
-def rewrite(jaxpr: Any) -> Any:
+def rewrite_program(jaxpr: Any) -> Any:
     """Return a closed jaxpr, a whole program for the host, with windows; unchanged if ``MPIXLA_WINDOWS=0``."""
     if not settings.is_on(settings.WINDOWS, otherwise=True):
         return jaxpr
     all_of = (True,) * len(jaxpr.jaxpr.invars)
-    return _Windows().of(jaxpr, all_of, all_of)
+    return _ProgramWindows().rewrite_jaxpr(jaxpr, all_of, all_of)
 
 
-state.windows = rewrite
+state.windows = rewrite_program

@@ -7,10 +7,10 @@ import jax
 
 from ..base import jax_settings
 from ..base.command_line import program_of
-from ..base.program import run
+from ..base.program import run_program
 from ..extend import own_process, print_and_exit
 from . import _trampoline
-from ._initialize import initialize, over_hosts
+from ._initialize import initialize, wrap_make_mesh
 
 _USAGE = (
     "usage: mpirun -n N python -m mpixla.distributed (script.py | -m module | -c code) [arguments...]\n"
@@ -32,10 +32,10 @@ def _main(words: list[str]) -> None:
         # JAX's default is gloo: once it is replaced, only the program itself can ask for gloo (initialize).
         jax.config.update("jax_cpu_collectives_implementation", "mpi")
     jax.distributed.initialize = initialize  # type: ignore[assignment]
-    jax.make_mesh = over_hosts(jax.make_mesh)
+    jax.make_mesh = wrap_make_mesh(jax.make_mesh)
     jax_settings.note_environment(_trampoline.LAUNCHER)
     own_process()
-    run(program)
+    run_program(program)
 
 
 _main(sys.argv[1:])

@@ -20,7 +20,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from mpi4py import MPI
 
 from ..base import settings
-from ..extend import abort, comm_of, lib, require, when_done
+from ..extend import abort_job, comm_of, lib, require_hook, when_done
 from . import _first_run, _trampoline
 from ._collectives import Collective, collectives_of
 
@@ -50,7 +50,7 @@ def install() -> None:
     """Install the hook that makes cliques' communicators before a program first runs. All ranks must call it."""
     global _channel
     _channel = MPI.COMM_WORLD.Dup()
-    require(_first_run, "mpixla.distributed", _open_cliques)
+    require_hook(_first_run, "mpixla.distributed", _open_cliques)
     lib.mpixla_calls_apart()
     when_done.append(_wait_for_all_ends)
     # A program may call MPI.Finalize, which deletes this attribute first of all.
@@ -137,7 +137,7 @@ def _open_clique(devices: tuple[Any, ...]) -> None:
         _wait_for_ranks(ranks)
         everyone = _channel.Get_group()
         group = everyone.Incl(ranks)
-        comm = _channel.Create_group(group, _tag(ranks))
+        comm = _channel.Create_group(group, _message_tag(ranks))
         for made in (group, everyone):
             made.Free()
         shown = ", ".join(map(str, ranks[:8]))
@@ -175,20 +175,20 @@ def _make_xla_ask(devices: tuple[Any, ...], failed: list[Exception]) -> None:
 
     @jax.jit
     @jax.shard_map(mesh=mesh, in_specs=spec, out_specs=PartitionSpec(), check_vma=False)
-    def members(x: Any) -> Any:  # for one device XLA leaves out a psum
+    def count_members(x: Any) -> Any:  # for one device XLA leaves out a psum
         return jnp.sum(jax.lax.all_gather(x, "clique"))
 
     try:
         with jax.transfer_guard("allow"):  # the arrays are not the program's
             ones = jax.make_array_from_process_local_data(NamedSharding(mesh, spec), np.ones(1, np.float32))
-            count = int(members(ones).addressable_data(0))
+            count = int(count_members(ones).addressable_data(0))
         if count != len(devices):
             raise RuntimeError(f"The sum of ones over {len(devices)} processes was {count}.")
     except Exception as e:
         failed.append(e)
 
 
-def _tag(ranks: Sequence[int]) -> int:
+def _message_tag(ranks: Sequence[int]) -> int:
     return hash(tuple(ranks)) % 30000  # Python's hash of integers is the same in every process
 
 
@@ -199,7 +199,7 @@ def _wait_for_ranks(ranks: Sequence[int]) -> None:
     """
     rank, first = MPI.COMM_WORLD.Get_rank(), ranks[0]
     limit = settings.time_limit(otherwise=_LIMIT) or math.inf
-    tag = _tag(ranks)
+    tag = _message_tag(ranks)
     others = [r for r in ranks if r != first] if rank == first else [first]
     waiting = {r: _channel.Irecv(_NOTHING, r, tag) for r in others}
     if rank != first:
@@ -224,7 +224,7 @@ def _wait_for_ranks(ranks: Sequence[int]) -> None:
 def _end_job(ranks: Sequence[int], missing: Sequence[int], waits: str, why: str) -> None:
     """Abort the job with a message that names the ranks that have not come to run a sharded program."""
     who = f"ranks {', '.join(map(str, missing))} have" if len(missing) > 1 else f"rank {missing[0]} has"
-    abort(
+    abort_job(
         f"mpixla: rank {MPI.COMM_WORLD.Get_rank()} {waits} to run a program that is sharded over the ranks "
         f"{', '.join(map(str, ranks))}, but {who} not come to run it, so the whole job ends. All these ranks must run "
         f"it{why}."

@@ -51,19 +51,19 @@ def _parse_groups(operation: str, rest: str, devices: int) -> tuple[tuple[int, .
     if operation == "collective-permute":
         return everyone
     if found := _IOTA.search(rest):
-        sizes, shape, order = (_numbers(part) for part in found.groups(""))
-        return _rows(_iota(shape, order).reshape(sizes))
+        sizes, shape, order = (_parse_numbers(part) for part in found.groups(""))
+        return _as_tuples(_number_devices(shape, order).reshape(sizes))
     if found := _MESH.search(rest):
-        return _rows(_mesh_groups(*found.groups("")))
+        return _as_tuples(_mesh_groups(*found.groups("")))
     if found := _LISTED.search(rest):
-        groups = tuple(_numbers(group) for group in re.findall(r"\{([\d, ]*)\}", found[1]))
+        groups = tuple(_parse_numbers(group) for group in re.findall(r"\{([\d, ]*)\}", found[1]))
         return groups or everyone
     if "replica_groups=" in rest:
         raise ValueError(f"mpixla cannot read the groups of this collective of XLA's: {operation}({rest[:400]}")
     return everyone
 
 
-def _iota(shape: Sequence[int], order: Sequence[int]) -> Any:
+def _number_devices(shape: Sequence[int], order: Sequence[int]) -> Any:
     numbers = np.arange(math.prod(shape)).reshape(shape)
     return numbers.transpose(order) if order else numbers
 
@@ -99,13 +99,13 @@ def _parse_mesh_devices(ids: str, count: int) -> Any:
         return np.arange(count)
     if not found:
         raise ValueError(f"mpixla cannot read the devices of this mesh of XLA's: {ids}")
-    shape, order, listed = (_numbers(part) for part in found.groups(""))
-    return np.array(listed) if listed else _iota(shape, order)
+    shape, order, listed = (_parse_numbers(part) for part in found.groups(""))
+    return np.array(listed) if listed else _number_devices(shape, order)
 
 
-def _rows(numbers: Any) -> tuple[tuple[int, ...], ...]:
+def _as_tuples(numbers: Any) -> tuple[tuple[int, ...], ...]:
     return tuple(map(tuple, numbers.tolist()))
 
 
-def _numbers(text: str) -> tuple[int, ...]:
+def _parse_numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(",") if part.strip())

@@ -31,7 +31,7 @@ def find_coordinator() -> str:
         addresses, port = comm.bcast((addresses, port))
         missed = list[str]()
         for address in addresses:
-            reached = comm.allgather(is_first or _reaches(address, port))
+            reached = comm.allgather(is_first or _can_connect(address, port))
             if all(reached):
                 return f"{address}:{port}"
             missed.append(f"{address} not by rank {', '.join(str(r) for r, does in enumerate(reached) if not does)}")
@@ -61,7 +61,7 @@ def _address_of(device: str, any_socket: socket.socket) -> str:
     return socket.inet_ntoa(fcntl.ioctl(any_socket, _SIOCGIFADDR, asked)[20:24])
 
 
-def _reaches(address: str, port: int) -> bool:
+def _can_connect(address: str, port: int) -> bool:
     with contextlib.suppress(OSError), socket.create_connection((address, port), _SECONDS):
         return True
     return False

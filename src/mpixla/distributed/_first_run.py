@@ -9,18 +9,18 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from ..base.patching import need, replace
+from ..base.patching import find_in_jax, replace_function
 
 LOST = "mpixla.distributed is refused."
 
 
 def install(prepare: Callable[[Any, tuple[Any, ...]], None]) -> None:
     """Call ``prepare`` with each program's executable, and its devices in XLA's order, before it first runs."""
-    program = need("jax._src.interpreters.pxla:ExecuteReplicated")
-    need("jax._src.interpreters.pxla:ExecuteReplicated.xla_executable")
+    program = find_in_jax("jax._src.interpreters.pxla:ExecuteReplicated")
+    find_in_jax("jax._src.interpreters.pxla:ExecuteReplicated.xla_executable")
     devices: WeakKeyDictionary[Any, tuple[Any, ...]] = WeakKeyDictionary()  # by program, for its first run
 
-    class Unprepared(program):  # type: ignore[misc,valid-type]
+    class UnpreparedProgram(program):  # type: ignore[misc,valid-type]
         __slots__ = ()
 
         def __call__(self, *args: Any) -> Any:
@@ -28,10 +28,10 @@ def install(prepare: Callable[[Any, tuple[Any, ...]], None]) -> None:
             self.__class__ = program
             return self(*args)
 
-    @replace("jax._src.interpreters.pxla:UnloadedMeshExecutable.build_unsafe_call", "self")
+    @replace_function("jax._src.interpreters.pxla:UnloadedMeshExecutable.build_unsafe_call", "self")
     def build_unprepared(build: Any, self: Any) -> Any:
         """Build an executable's call by JAX's function, and set its class so that the first run calls ``prepare``."""
         call = build(self)
         devices[call] = tuple(self.device_list)
-        call.__class__ = Unprepared
+        call.__class__ = UnpreparedProgram
         return call

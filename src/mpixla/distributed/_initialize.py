@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 from ..base import jax_settings
 from ..base.required import jax_has_started
-from ..base.speaker import say
+from ..base.speaker import print_message
 from ..extend import limit_wait
 from . import _cliques, _trampoline
 from ._coordinator import find_coordinator
@@ -64,7 +64,7 @@ def initialize(
     _refuse_impossible_start()
     jax_settings.refuse_late()
     if jax.config.jax_cpu_collectives_implementation == "gloo" and rank == 0:  # type: ignore[attr-defined]
-        say(
+        print_message(
             "mpixla: the program asks for gloo (jax_cpu_collectives_implementation), but under python -m "
             f"{_trampoline.LAUNCHER} JAX's collectives go over MPI. For gloo, start the program without it.\n"
         )
@@ -108,7 +108,7 @@ def _refuse_impossible_start() -> None:
         )
 
 
-def over_hosts(make_mesh: Any) -> Any:
+def wrap_make_mesh(make_mesh: Any) -> Any:
     """Return a ``jax.make_mesh`` that also makes meshes of CPUs of several hosts, in the order of the devices.
 
     JAX takes each host for a slice of accelerators, with a fast network inside and a slow one between, and refuses to
@@ -116,7 +116,7 @@ def over_hosts(make_mesh: Any) -> Any:
     """
 
     @functools.wraps(make_mesh)
-    def make(
+    def make_mesh_over_hosts(
         axis_shapes: Sequence[int], axis_names: Any, *types: Any, devices: Sequence[Any] | None = None, **named: Any
     ) -> Any:
         """Make a mesh as JAX does; over CPUs of several hosts, with the devices in their order."""
@@ -127,7 +127,7 @@ def over_hosts(make_mesh: Any) -> Any:
         one = make_mesh([1] * len(axis_shapes), axis_names, *types, devices=used[:1], **named)
         return jax.sharding.Mesh(np.array(used).reshape(axis_shapes), one.axis_names, axis_types=one.axis_types)
 
-    return make
+    return make_mesh_over_hosts
 
 
 def _are_cpus_of_several_hosts(devices: list[Any]) -> bool:

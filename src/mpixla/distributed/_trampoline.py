@@ -31,7 +31,7 @@ def forget_variables() -> None:
         os.environ.pop(name, None)
 
 
-def prepare() -> None:
+def prepare_jaxlib() -> None:
     """Name mpixla's MPI library to jaxlib, in the environment, or set ``why_not`` if jaxlib cannot use it."""
     global why_not
     if "jaxlib._jax" in sys.modules:

@@ -73,7 +73,7 @@ class Graph:
         self._maker: dict[Any, int] = {v: i for i, eqn in enumerate(self.eqns) for v in eqn.outvars}
         self._hoisted: dict[int, float] = {}  # the places of equations that have moved, between those of others
         self.users: dict[Any, dict[int, None]] = defaultdict(dict)  # places, as an ordered set
-        for i in self._needed():
+        for i in self._needed_places():
             for atom in self.eqns[i].invars:
                 if not is_literal(atom):
                     self.users[atom][i] = None
@@ -82,7 +82,7 @@ class Graph:
                 self.users[atom][self.end] = None
         self.kept = self._find_kept()
 
-    def _needed(self) -> list[int]:
+    def _needed_places(self) -> list[int]:
         """Return the places of the equations that lead to a result or have an effect."""
         needed = {atom for atom in self._results if not is_literal(atom)}
         places = []
@@ -112,20 +112,20 @@ class Graph:
     def _place_of(self, i: int) -> float:
         return self._hoisted.get(i, i)
 
-    def place(self, variable: Any) -> float:
+    def place_of_maker(self, variable: Any) -> float:
         """Return the place of the equation that makes a variable; -1 for an argument or a constant."""
         return self._place_of(self._maker.get(variable, -1))
 
-    def maker(self, variable: Any) -> Any:
+    def maker_of(self, variable: Any) -> Any:
         """Return the equation that makes a variable, or None."""
         i = self._maker.get(variable, -1)
         return None if i < 0 else self.eqns[i]
 
     def scalars_behind(self, variable: Any, place: int, depth: int = _DEPTH) -> list[int] | None:
         """Return the places, from ``place`` on, of equations that make a scalar; None if too deep or not scalar."""
-        if is_literal(variable) or self.place(variable) < place:
+        if is_literal(variable) or self.place_of_maker(variable) < place:
             return []
-        eqn = self.maker(variable)
+        eqn = self.maker_of(variable)
         operands_and_results = (*eqn.invars, *eqn.outvars)
         if depth == 0 or eqn.effects or any(getattr(x.aval, "shape", None) != () for x in operands_and_results):
             return None
@@ -137,12 +137,12 @@ class Graph:
             found += [i for i in more if i not in found]
         return [*found, self._maker[variable]]
 
-    def hoist(self, places: Sequence[int], before: int) -> None:
-        """Give these equations places right before ``before``, in their order; ``remaining`` returns them there."""
+    def hoist_eqns(self, places: Sequence[int], before: int) -> None:
+        """Place these equations right before ``before``, in their order; ``remaining_eqns`` returns them there."""
         for k, i in enumerate(places):
             self._hoisted[i] = before - 1 + (k + 1) / (len(places) + 1)
 
-    def replace(self, place: int, eqn: Any) -> None:
+    def replace_eqn(self, place: int, eqn: Any) -> None:
         """Put an equation at a place, or None to remove the one there; update users and makers of its variables."""
         old = self.eqns[place]
         if old is not None:
@@ -157,9 +157,9 @@ class Graph:
             for v in eqn.outvars:
                 self._maker[v] = place
 
-    def remaining(self) -> list[Any]:
+    def remaining_eqns(self) -> list[Any]:
         """Return the equations that have an effect or lead to a result, in the order of their places."""
-        return [self.eqns[i] for i in self._needed()]
+        return [self.eqns[i] for i in self._needed_places()]
 
     def only_user(self, variable: Any) -> Any:
         """Return the place of the only equation that uses a variable; None for several, or none, or a result."""
@@ -168,20 +168,20 @@ class Graph:
 
     # Constants
 
-    def _constant(self, atom: Any) -> Any:
+    def _fold_constant(self, atom: Any) -> Any:
         """Return in NumPy the value of a literal, or of a small array made of literals alone; None for any other."""
         if is_literal(atom):
             return np.asarray(atom.val)
-        eqn = self.maker(atom)
+        eqn = self.maker_of(atom)
         if eqn is None or eqn.primitive not in _FOLDS or atom.aval.size > _CONSTANT:
             return None
-        values = [self._constant(x) for x in eqn.invars]
+        values = [self._fold_constant(x) for x in eqn.invars]
         return None if any(x is None for x in values) else _FOLDS[eqn.primitive](eqn, *values)
 
     def value_of(self, atom: Any) -> Any:
         """Return as a NumPy scalar the literal of which all items of an array are copies; None if there is none."""
         while not is_literal(atom):
-            eqn = self.maker(atom)
+            eqn = self.maker_of(atom)
             if eqn is None or eqn.primitive not in _RESHAPES:
                 return None
             atom = eqn.invars[0]
@@ -189,11 +189,11 @@ class Graph:
 
     # Boxes
 
-    def _begin(self, atoms: Sequence[Any], size: Sequence[int], shape: Sequence[int]) -> tuple[Any, ...] | None:
+    def _clamp_begin(self, atoms: Sequence[Any], size: Sequence[int], shape: Sequence[int]) -> tuple[Any, ...] | None:
         """Return a dynamic slice's clamped start indices, ints or variables; None for a variable of another dtype."""
         begin = []
         for atom, m, n in zip(atoms, size, shape, strict=True):
-            known = self._constant(atom)
+            known = self._fold_constant(atom)
             if known is None and atom.aval.dtype not in (np.int32, np.int64):
                 return None
             begin.append(atom if known is None else max(0, min(int(known), n - m)))
@@ -209,13 +209,13 @@ class Graph:
             if steps is not None and any(step != 1 for step in steps):
                 return None
             return Box(array, tuple(map(int, eqn.params["start_indices"])), size)
-        begin = self._begin(eqn.invars[1:], size, array.aval.shape)
+        begin = self._clamp_begin(eqn.invars[1:], size, array.aval.shape)
         return None if begin is None else Box(array, begin, size)
 
     def view_of(self, atom: Any) -> Any:
         """Return the variable or literal that an array equals, but for added or removed axes of one item."""
         while not is_literal(atom):
-            eqn = self.maker(atom)
+            eqn = self.maker_of(atom)
             if eqn is None or not is_view(eqn):
                 break
             atom = eqn.invars[0]
@@ -224,7 +224,7 @@ class Graph:
     def box_of(self, atom: Any) -> Box | None:
         """Return the box of which an array is the slice, but for axes of one item; None if it is no slice."""
         viewed = self.view_of(atom)
-        return None if is_literal(viewed) else self.read_box(self.maker(viewed))
+        return None if is_literal(viewed) else self.read_box(self.maker_of(viewed))
 
     def written_box(self, eqn: Any) -> Box | None:
         """Return the box of its first operand that an update or scatter writes; None if the equation is another."""
@@ -233,14 +233,14 @@ class Graph:
         array, shape = eqn.invars[0], eqn.invars[0].aval.shape
         if eqn.primitive is lax.dynamic_update_slice_p:
             size = eqn.invars[1].aval.shape
-            begin = self._begin(eqn.invars[2:], size, shape)
+            begin = self._clamp_begin(eqn.invars[2:], size, shape)
             return None if begin is None else Box(array, begin, size)
         return self._scattered_box(eqn, array, shape)
 
     def _scattered_box(self, eqn: Any, array: Any, shape: tuple[int, ...]) -> Box | None:
         """Return the box that a scatter writes; None unless it is one window at constant indices, inside the array."""
         _, index, update = eqn.invars
-        numbers, at = eqn.params["dimension_numbers"], self._constant(index)
+        numbers, at = eqn.params["dimension_numbers"], self._fold_constant(index)
         is_one_window = (
             at is not None
             and at.ndim == 1
@@ -257,7 +257,7 @@ class Graph:
         return Box(array, tuple(begin), size) if is_inside else None
 
 
-def _broadcast(eqn: Any, x: Any) -> Any:
+def _fold_broadcast(eqn: Any, x: Any) -> Any:
     """Evaluate a broadcast_in_dim equation for a NumPy array."""
     shape = eqn.params["shape"]
     before = [1] * len(shape)
@@ -268,7 +268,7 @@ def _broadcast(eqn: Any, x: Any) -> Any:
 
 # The equations that are computed here.
 _FOLDS: dict[Any, Any] = {
-    lax.broadcast_in_dim_p: _broadcast,
+    lax.broadcast_in_dim_p: _fold_broadcast,
     lax.concatenate_p: lambda eqn, *xs: np.concatenate(xs, axis=eqn.params["dimension"]),
     lax.convert_element_type_p: lambda eqn, x: x.astype(eqn.params["new_dtype"]),
     lax.reshape_p: lambda eqn, x: x.reshape(eqn.outvars[0].aval.shape),

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 
 from .effect import ordered
-from .rewrite import Rewriting, replace_by_call
+from .rewrite import JaxprRewriter, replace_by_call
 
 _OURS = __name__.partition(".")[0]
 # JAX's primitives that do not show the effects inside.
@@ -47,14 +47,14 @@ def _trace_impl(eqn: Any) -> Any:
 def show_effects(jaxpr: Any) -> Any:
     """Return a jaxpr whose equations show all communication; the same object if they do already."""
 
-    def rewrite_eqn(rewriting: Rewriting, eqn: Any) -> Any:
+    def rewrite_eqn(rewriting: JaxprRewriter, eqn: Any) -> Any:
         """Add the effect to an equation that hides communication; rewrite the jaxprs inside others."""
         # The lowering of a composite does not take tokens.
         if ordered in eqn.effects or not may_hide(eqn.primitive) or eqn.primitive.name == "composite":
-            return rewriting.inside(eqn)
+            return rewriting.rewrite_inside(eqn)
         return eqn.replace(effects={*eqn.effects, ordered}) if _hides_communication(eqn) else eqn
 
-    return Rewriting(rewrite_eqn).of(jaxpr)
+    return JaxprRewriter(rewrite_eqn).rewrite_jaxpr(jaxpr)
 
 
 def _hides_communication(eqn: Any) -> bool:
@@ -66,23 +66,23 @@ def _hides_communication(eqn: Any) -> bool:
     return ordered in show_effects(traced).effects
 
 
-def reveal(jaxpr: Any, name: str) -> Any:
+def expose_hidden_calls(jaxpr: Any, name: str) -> Any:
     """Return a jaxpr where calls replace primitives that hide communication; raise NotImplementedError if none does."""
     failed: dict[str, Exception] = {}
 
-    def rewrite_eqn(rewriting: Rewriting, eqn: Any) -> Any:
+    def rewrite_eqn(rewriting: JaxprRewriter, eqn: Any) -> Any:
         """Replace an equation that hides communication by a call of its jaxpr; note a failed trace in ``failed``."""
         if not may_hide(eqn.primitive):
-            return rewriting.inside(eqn)
+            return rewriting.rewrite_inside(eqn)
         try:
             traced = _trace_impl(eqn)
         except Exception as e:  # any error, since other libraries' code gets no arrays
             failed[eqn.primitive.name] = e
             return eqn
-        traced = rewriting.of(traced)
+        traced = rewriting.rewrite_jaxpr(traced)
         return replace_by_call(eqn, traced) if ordered in traced.effects else eqn
 
-    result = Rewriting(rewrite_eqn).of(jaxpr)
+    result = JaxprRewriter(rewrite_eqn).rewrite_jaxpr(jaxpr)
     if result is jaxpr:
         why = "".join(f" {p} could not be traced ({type(e).__name__}: {e})." for p, e in failed.items())
         raise NotImplementedError(

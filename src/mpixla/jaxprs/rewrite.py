@@ -23,7 +23,7 @@ def jaxprs_in(params: dict[str, Any]) -> list[Any]:
     return [x for x in jax.tree.leaves(params, is_leaf=_is_jaxpr) if _is_jaxpr(x)]
 
 
-def communicates(params: dict[str, Any]) -> bool:
+def has_communication(params: dict[str, Any]) -> bool:
     """Return True if a jaxpr in an equation's parameters communicates."""
     return any(ordered in jaxpr.effects for jaxpr in jaxprs_in(params))
 
@@ -36,14 +36,14 @@ def scan_counts(params: dict[str, Any]) -> tuple[int, int]:
     return len(list(constants)), len(list(carried))
 
 
-def changed(jaxpr: Any, **parts: Any) -> Any:
+def replace_parts(jaxpr: Any, **parts: Any) -> Any:
     """Return a copy of a jaxpr, closed or not, with these parts replaced."""
     inner = getattr(jaxpr, "jaxpr", jaxpr)
     result = inner.replace(**parts)
     return result if inner is jaxpr else jaxpr.replace(jaxpr=result)
 
 
-def evaluate(jaxpr: Any, *operands: Any) -> list[Any]:
+def evaluate_jaxpr(jaxpr: Any, *operands: Any) -> list[Any]:
     """Return the results of a closed jaxpr for these operands."""
     # Not by jaxpr_as_fun, which turns jax_debug_nans off meanwhile: JAX does not turn it on again in C++.
     return jax.core.eval_jaxpr(getattr(jaxpr, "jaxpr", jaxpr), jaxpr.consts, *operands)
@@ -65,16 +65,16 @@ def replace_by_call(eqn: Any, jaxpr: Any) -> Any:
     return eqn.replace(primitive=closed_call_p, params={"call_jaxpr": jaxpr}, effects={*eqn.effects, ordered})
 
 
-class Rewriting:
+class JaxprRewriter:
     """The rewriting of one program, which rewrites each jaxpr once."""
 
-    def __init__(self, equation: Callable[["Rewriting", Any], Any]) -> None:
+    def __init__(self, equation: Callable[["JaxprRewriter", Any], Any]) -> None:
         """Replace each equation by ``equation(self, eqn)``, which calls ``inside(eqn)`` to rewrite its inner jaxprs."""
         self._equation = equation
         # Each jaxpr and its replacement, by id: equations that share a jaxpr share its replacement.
         self._seen: dict[int, tuple[Any, Any]] = {}
 
-    def of(self, jaxpr: Any) -> Any:
+    def rewrite_jaxpr(self, jaxpr: Any) -> Any:
         """Rewrite the equations of a jaxpr, and return the new jaxpr; the same object if nothing has changed."""
         if id(jaxpr) not in self._seen:
             inner = getattr(jaxpr, "jaxpr", jaxpr)  # a closed one's
@@ -82,13 +82,13 @@ class Rewriting:
             result = jaxpr
             if any(new is not old for new, old in zip(eqns, inner.eqns, strict=True)):
                 effects = {*inner.effects, *(ordered for eqn in eqns if ordered in eqn.effects)}
-                result = changed(jaxpr, eqns=eqns, effects=effects)
+                result = replace_parts(jaxpr, eqns=eqns, effects=effects)
             self._seen[id(jaxpr)] = jaxpr, result
         return self._seen[id(jaxpr)][1]
 
-    def inside(self, eqn: Any) -> Any:
+    def rewrite_inside(self, eqn: Any) -> Any:
         """Rewrite the jaxprs in an equation's parameters, and return the new equation; the same object if unchanged."""
-        params = map_jaxprs(self.of, eqn.params)
+        params = map_jaxprs(self.rewrite_jaxpr, eqn.params)
         if params is eqn.params:
             return eqn
         # A sealed program (core/seal.py) has the effect inside and not outside, and stays so.

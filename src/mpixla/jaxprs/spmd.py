@@ -34,13 +34,27 @@ def tracked_axes() -> frozenset[str]:
     return axes if varying_axes(index) else frozenset()
 
 
+def device_count(module: Any) -> int:
+    """Return the number of devices that a program is lowered for; ``module`` is JAX's context of the lowering."""
+    context = module.axis_context
+    mesh = getattr(context, "mesh", None)
+    return (context.num_devices if mesh is None else mesh.size) or 1
+
+
+def is_outside_shard_map(module: Any) -> bool:
+    """Return True if a program for several devices is lowered, outside of a ``jax.shard_map`` over its whole mesh."""
+    context = module.axis_context
+    mesh = getattr(context, "mesh", None)
+    return device_count(module) > 1 and (mesh is None or bool(set(mesh.axis_names) - set(context.manual_axes)))
+
+
 def varying_axes(aval: Any) -> frozenset[str]:
     """Return the mesh axes over which a value of this type varies."""
     mat = getattr(aval, "mat", None)
     return mat.varying if mat is not None else frozenset()
 
 
-def vary(x: Any, axes: frozenset[str]) -> Any:
+def as_varying(x: Any, axes: frozenset[str]) -> Any:
     """Return ``x`` as a value that varies over these axes as well."""
     missing = axes - varying_axes(jax.typeof(x))
     return jax.lax.pcast(x, tuple(missing), to="varying") if missing else x
@@ -48,7 +62,7 @@ def vary(x: Any, axes: frozenset[str]) -> Any:
 
 def with_shape(aval: ShapedArray, shape: Sequence[int], **other: Any) -> ShapedArray:
     """Return the type with another shape, with no axis sharded."""
-    return aval.update(shape=shape, sharding=_whole(aval.sharding.mesh, len(shape)), **other)
+    return aval.update(shape=shape, sharding=_replicated_sharding(aval.sharding.mesh, len(shape)), **other)
 
 
 def without_weak_type(aval: ShapedArray) -> ShapedArray:
@@ -56,7 +70,7 @@ def without_weak_type(aval: ShapedArray) -> ShapedArray:
     return aval.update(weak_type=False) if aval.weak_type else aval
 
 
-def _whole(mesh: Any, ndim: int) -> jax.sharding.NamedSharding:
+def _replicated_sharding(mesh: Any, ndim: int) -> jax.sharding.NamedSharding:
     return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*[None] * ndim))
 
 
@@ -65,7 +79,7 @@ def with_varying(aval: Any, axes: frozenset[str]) -> Any:
     if not isinstance(aval, ShapedArray) or varying_axes(aval) == axes:
         return aval
     if aval.sharding.mesh.empty:
-        aval = aval.update(sharding=_whole(jax.sharding.get_abstract_mesh(), aval.ndim))
+        aval = aval.update(sharding=_replicated_sharding(jax.sharding.get_abstract_mesh(), aval.ndim))
     return aval.update(manual_axis_type=aval.mat.update(varying=axes))
 
 
@@ -85,7 +99,7 @@ class Primitive(required.Primitive):
     def bind(self, *operands: Any, **params: Any) -> Any:
         """Bind the primitive and return its results; inside ``jax.shard_map`` operands are made varying first."""
         if not self.takes_replicated and not trace_state_clean() and (axes := tracked_axes()):
-            operands = tuple(vary(x, axes) for x in operands)
+            operands = tuple(as_varying(x, axes) for x in operands)
         return super().bind(*operands, **params)
 
     def def_abstract_eval(self, rule: Callable[..., Any]) -> Callable[..., Any]:

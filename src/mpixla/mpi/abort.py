@@ -5,7 +5,7 @@ import threading
 import time
 from typing import NoReturn
 
-from ..base.speaker import say
+from ..base.speaker import print_message
 from . import output
 from .mpi import MPI
 from .native import lib
@@ -21,10 +21,10 @@ def limit_end(status: int) -> None:
     lib.mpixla_job_limit(_MOST, status)
 
 
-def abort(sentence: str, status: int = 1) -> NoReturn:
+def abort_job(sentence: str, status: int = 1) -> NoReturn:
     """Print a message on this rank, and abort the whole job with a status."""
     limit_end(status)
-    say(f"{sentence}\n")
+    print_message(f"{sentence}\n")
     end_all_ranks(status)
 
 
@@ -32,7 +32,7 @@ def end_all_ranks(status: int, seconds: float = 0.0) -> NoReturn:
     """Flush this rank's output, wait for some seconds, and abort the whole job with a status."""
     limit_end(status)
     if not output.is_running():
-        output.flush()
+        output.flush_output()
     time.sleep(seconds)
     is_main = threading.current_thread() is threading.main_thread()
     lib.mpixla_job_end(status, int(is_main or MPI.Query_thread() == MPI.THREAD_MULTIPLE))

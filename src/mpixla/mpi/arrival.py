@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
 from ..base import host_lock, settings, started
-from ..base.speaker import say
-from .abort import abort
+from ..base.speaker import print_message
+from .abort import abort_job
 from .mpi import MPI
 
 # Seconds until the report, and the least limit: ranks import at different speeds, and no call of the program is late
@@ -51,23 +51,25 @@ def limit_wait(what: str = "import mpixla", why: str = "") -> AbstractContextMan
     why = why or (_WHY_IN_A_POOL if "mpi4py.futures" in sys.modules else _WHY)
     if not limit:
         seconds += min(rank, 10) * _LATER
-        timer = threading.Timer(seconds, lambda: _tell(what, f"{waits}, and goes on waiting. {why}\n", timer.finished))
+        timer = threading.Timer(
+            seconds, lambda: _report_waiting(what, f"{waits}, and goes on waiting. {why}\n", timer.finished)
+        )
         return run_timer(timer)
     end = (
         f"{waits}, longer than {settings.TIMEOUT}={limit:g} allows (here, {_LEAST:g} s at least), so the "
         f"whole job ends. {why}"
     )
-    return run_timer(threading.Timer(seconds, abort, [end]))
+    return run_timer(threading.Timer(seconds, abort_job, [end]))
 
 
-def _tell(what: str, sentence: str, done: threading.Event) -> None:
+def _report_waiting(what: str, sentence: str, done: threading.Event) -> None:
     """Print, once for a launcher, that a rank waits; until ``done`` abort if a rank here ends without the import."""
-    if host_lock.acquire(f"{what} {started.launcher()}"):  # once for the ranks of one launcher
-        say(sentence)
+    if host_lock.take_lock(f"{what} {started.launcher_process()}"):  # once for the ranks of one launcher
+        print_message(sentence)
     while not done.wait(_PAUSE):
         if host_lock.is_held(started.ended_without()) and settings.aborts_job():
-            if host_lock.acquire(f"end of {what} {started.launcher()}"):
-                abort(
+            if host_lock.take_lock(f"end of {what} {started.launcher_process()}"):
+                abort_job(
                     f"mpixla: rank {MPI.COMM_WORLD.Get_rank()} waits in `{what}`, and the script of another rank has "
                     "come to its end without importing mpixla, so the whole job ends. Import mpixla on every rank."
                 )

@@ -15,7 +15,7 @@ _ROUNDS = 32
 _TAG = 1
 
 
-class Reading(NamedTuple):
+class ClockReading(NamedTuple):
     """A comparison with rank 0's clock, in nanoseconds: at ``when`` on this rank's clock, it was ``ahead`` further."""
 
     when: int
@@ -23,7 +23,7 @@ class Reading(NamedTuple):
     round_trip: int
 
 
-def host(namespace: str) -> str:
+def host_identifier(namespace: str) -> str:
     """Return an identifier shared by all processes of one host since its boot, on Linux in one namespace of a kind.
 
     Args:
@@ -37,7 +37,7 @@ def host(namespace: str) -> str:
     return text
 
 
-def compare(comm: Any, ranks: Sequence[int], now: Callable[[], int], seconds: float) -> Reading | None:
+def compare_clocks(comm: Any, ranks: Sequence[int], now: Callable[[], int], seconds: float) -> ClockReading | None:
     """Return the best reading of rank 0's clock against this rank's; None on rank 0, on others, or past the limit.
 
     Rank 0 and ``ranks`` must call it at about the same time.
@@ -71,9 +71,9 @@ def _answer_clock_requests(comm: Any, ranks: Sequence[int], now: Callable[[], in
                 left[rank] -= 1
 
 
-def _read_remote_clock(comm: Any, now: Callable[[], int], deadline: float) -> Reading | None:
+def _read_remote_clock(comm: Any, now: Callable[[], int], deadline: float) -> ClockReading | None:
     """Read rank 0's clock several times; return the reading with the shortest round trip, None past the deadline."""
-    readings, message, answer = list[Reading](), np.zeros(1, np.int64), np.zeros(1, np.int64)
+    readings, message, answer = list[ClockReading](), np.zeros(1, np.int64), np.zeros(1, np.int64)
     for _ in range(_ROUNDS):
         request = comm.Irecv(answer, 0, _TAG)
         begin = now()
@@ -85,5 +85,5 @@ def _read_remote_clock(comm: Any, now: Callable[[], int], deadline: float) -> Re
                 return None
         end = now()
         middle = (begin + end) // 2
-        readings.append(Reading(middle, int(answer[0]) - middle, end - begin))
+        readings.append(ClockReading(middle, int(answer[0]) - middle, end - begin))
     return min(readings, key=lambda reading: reading.round_trip)

@@ -83,7 +83,7 @@ class Reduction:
         """Return whether it was made with ``MPI.Op.Create``, and can be freed."""
         return self.id >= len(native.reductions)
 
-    def neutral(self, dtype: Any) -> Any:
+    def neutral_element(self, dtype: Any) -> Any:
         """Return the neutral element of the reduction in a dtype; 0 for a user-made reduction."""
         if self.name in ("MAX", "MIN"):
             floating = jnp.issubdtype(dtype, jnp.floating)
@@ -109,7 +109,7 @@ class PairOp:
 
 @dataclass(frozen=True)
 class Status:
-    """A status object that a receive fills; or none; or a result with the status's bytes, or with its numbers."""
+    """A status object that a receive fills; or none; or a result with the status's bytes."""
 
     address: int  # of the object
     object: MPI.Status | None = field(compare=False, repr=False)
@@ -119,21 +119,19 @@ class Status:
         """Return the C library's number of the status object; register the object first, which each run then fills."""
         if self.object is None:
             return self.address
-        number = native.check(native.lib.mpixla_status_register(self.address))
+        number = native.check_result(native.lib.mpixla_status_register(self.address))
         _kept[self.address] = self.object
         return number
 
-    def fill(self, content: bytes) -> None:
+    def fill_object(self, content: bytes) -> None:
         """Copy the bytes of a receive's status into the object."""
         ctypes.memmove(self.address, content, STATUS_BYTES)
 
     def __repr__(self) -> str:
-        special = {native.NO_STATUS: "none", native.STATUS_RESULT: "result", native.STATUS_NUMBERS: "numbers"}
-        return special.get(self.address, "given")
+        return {native.NO_STATUS: "none", native.STATUS_RESULT: "result"}.get(self.address, "given")
 
 
 NO_STATUS, STATUS_RESULT = Status(native.NO_STATUS, None), Status(native.STATUS_RESULT, None)
-STATUS_NUMBERS = Status(native.STATUS_NUMBERS, None)
 STATUS_BYTES = MPI._sizeof(MPI.Status)
 
 # Objects by their addresses, which the C library uses: kept alive, so that no other object gets the address.
@@ -288,7 +286,7 @@ def comm_of(comm: Any) -> Comm:
     """
     comm = communicator_of(comm)
     name = comm.Get_name() or "unnamed"
-    number = native.check(native.lib.mpixla_comm_register(native.handle_of(comm), name.encode(errors="replace")))
+    number = native.check_result(native.lib.mpixla_comm_register(native.handle_of(comm), name.encode(errors="replace")))
     known = _comms.get(number)
     if known is None:
         _forget_freed()
@@ -296,7 +294,7 @@ def comm_of(comm: Any) -> Comm:
         group = comm.Get_group()
         members = group.Translate_ranks()  # in MPI.COMM_WORLD
         group.Free()
-        native.check(native.lib.mpixla_comm_members_set(number, (ctypes.c_int * len(members))(*members)))
+        native.check_result(native.lib.mpixla_comm_members_set(number, (ctypes.c_int * len(members))(*members)))
     elif known.name != name:
         known = _comms[number] = replace(known, name=name)
     return known
@@ -464,7 +462,7 @@ def reduction_of(op: Any) -> Reduction:
     if op.is_predefined:
         names = ", ".join("MPI." + row.name for row in _predefined.values())
         raise ValueError(f"op is a predefined reduction that does not apply to arrays. Use one of {names}.")
-    number = native.check(native.lib.mpixla_reduction_register(handle))
+    number = native.check_result(native.lib.mpixla_reduction_register(handle))
     address = MPI._addressof(op)
     if address not in _kept:
         _forget_freed()

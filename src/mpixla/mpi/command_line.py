@@ -7,12 +7,12 @@ import sys
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from ..base.speaker import say
+from ..base.speaker import print_message
 from .mpi import MPI
 
 
 @contextlib.contextmanager
-def while_read() -> Iterator[None]:
+def ignore_closed_pipe() -> Iterator[None]:
     """Discard standard output once its reader has closed the pipe, as ``head`` does; flush it after the body."""
     try:
         yield
@@ -28,15 +28,15 @@ def print_and_exit(status: int, text: str) -> NoReturn:
     """
     if MPI.COMM_WORLD.Get_rank() == 0:
         if status:
-            say(text)
+            print_message(text)
         else:
-            with while_read():
+            with ignore_closed_pipe():
                 sys.stdout.write(text)
     MPI.COMM_WORLD.Barrier()
     raise SystemExit(status)
 
 
-class Parser(argparse.ArgumentParser):
+class RankZeroParser(argparse.ArgumentParser):
     """An argparse.ArgumentParser that prints on rank 0 alone. All ranks must parse the same arguments."""
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:

@@ -81,13 +81,13 @@ def error_of(exception: BaseException) -> MPIError | None:
         >>> error.function, error.error_class == MPI.ERR_RANK, error.peer == mpixla.size()
         ('MPI_Recv', True, True)
     """
-    for one in _chain(exception):
-        if found := _find(str(one)):
+    for one in _exceptions_of(exception):
+        if found := _parse_error(str(one)):
             return found
     return None
 
 
-def _chain(exception: BaseException) -> Iterator[BaseException]:
+def _exceptions_of(exception: BaseException) -> Iterator[BaseException]:
     """Yield an exception, its causes and contexts, and the members of groups, each once."""
     waiting: list[BaseException | None] = [exception]
     seen = set[int]()
@@ -101,7 +101,7 @@ def _chain(exception: BaseException) -> Iterator[BaseException]:
         waiting += [one.__cause__, context, *getattr(one, "exceptions", ())]
 
 
-def _find(text: str) -> MPIError | None:
+def _parse_error(text: str) -> MPIError | None:
     """Return the error that a text of the C library describes; None if it describes none."""
     if returned := _RETURNED.search(text):
         rank, function, error_class, words = returned.groups()

@@ -31,26 +31,26 @@ _VISIBLE_DEVICES = {
 in_job = _here = False  # True if any rank of the job may use a GPU; True if this rank may
 
 
-def wish() -> bool:
+def read_settings() -> bool:
     """Return whether this rank may use a GPU, for the agreement of all ranks at import; keep the answer, too."""
     global _here
     _here = _is_possible()
     return _here
 
 
-def begin(wishes: Sequence[bool]) -> None:
+def start_gpus(rank_settings: Sequence[bool]) -> None:
     """Tell the C library the user's transport, whether any rank may use a GPU, and, where one is here, NCCL's file.
 
     Args:
-        wishes: for each rank, whether it may use a GPU.
+        rank_settings: for each rank, whether it may use a GPU.
 
     Raises:
         ValueError: if the C library refuses the transport.
     """
     global in_job
     transport = os.environ.get("MPIXLA_GPU_TRANSPORT") or "auto"
-    native.check(native.lib.mpixla_gpu_transport_set(os.fsencode(transport)))
-    in_job = any(wishes)
+    native.check_result(native.lib.mpixla_gpu_transport_set(os.fsencode(transport)))
+    in_job = any(rank_settings)
     native.lib.mpixla_gpus_expect(in_job, _here)
     if not _here:
         return
@@ -111,7 +111,7 @@ def _is_possible() -> bool:
 def _hip_file() -> str | None:
     """Return the HIP library that JAX's plugin will load, or None: a process must not load two of them."""
     folders = [Path(folder) for folder in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if folder]
-    folders += [*_libraries_of("_rocm_sdk_core"), Path("/opt/rocm/lib")]
+    folders += [*_libraries_of("rocm"), *_libraries_of("_rocm_sdk_core"), Path("/opt/rocm/lib")]
     return _first_of(folders, "libamdhip64.so.7", "libamdhip64.so.6")
 
 
@@ -188,10 +188,10 @@ def gpu_platform() -> str | None:
 def use_mpi() -> None:
     """Set the transport of GPU arrays to MPI, unless MPIXLA_GPU_TRANSPORT is set."""
     if not os.environ.get("MPIXLA_GPU_TRANSPORT"):
-        native.check(native.lib.mpixla_gpu_transport_set(b"mpi"))
+        native.check_result(native.lib.mpixla_gpu_transport_set(b"mpi"))
 
 
-def describe() -> str:
+def describe_gpus() -> str:
     """Return in words the GPUs of this rank, or why it has none."""
     if not native.lib.mpixla_gpu_is_possible():
         return f"none: {native.lib.mpixla_last_error().decode()}"

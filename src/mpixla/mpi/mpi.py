@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from ..base import host_lock, speaker, started
 from ..base.files import own_file
 from ..base.missing_mpi import explain_missing_mpi
-from ..base.speaker import say
+from ..base.speaker import print_message
 
 _PATIENCE = 20.0  # seconds until the report, as for the import (arrival.py)
 
@@ -22,7 +22,7 @@ def _report_mixed_launcher() -> None:
         from mpi4py import _mpiabi
 
         if _mpiabi._get_mpiabi() == "mpich":  # type: ignore[attr-defined]
-            say(
+            print_message(
                 "mpixla: Open MPI's mpirun has started this process, but the library that mpi4py loads is not Open "
                 "MPI's. If it ends the processes now, or takes each for a job of its own, start them with python -m "
                 "mpixla run, which finds the launcher that belongs to the library.\n"
@@ -38,8 +38,8 @@ def _report_lost_socket() -> None:
         os.fstat(int(number))
     except OSError:
         # The session's first process is the launcher's child: the launcher starts a session for each rank.
-        if host_lock.acquire(f"socket {started.parent_of(os.getsid(0))}"):
-            say(
+        if host_lock.take_lock(f"socket {started.parent_of(os.getsid(0))}"):
+            print_message(
                 f"mpixla: MPI's launcher has given this process the file descriptor {number} (PMI_FD), which is not "
                 "open: a program between mpiexec and Python has closed it, such as conda run, submitit or "
                 "subprocess.run. So MPI cannot start. Have mpiexec start Python itself: activate the environment "
@@ -48,13 +48,13 @@ def _report_lost_socket() -> None:
 
 
 @contextmanager
-def _watched() -> Iterator[None]:
+def _report_late_start() -> Iterator[None]:
     """Report once, during the body of the with statement, that the start of MPI takes long.
 
     The report comes from a thread of the C library, since MPI_Init holds Python's global lock.
     """
-    name = f"MPI's start {started.launcher()}"
-    if "mpi4py.MPI" in sys.modules or started.detect_launcher() is None or not host_lock.acquire(name):
+    name = f"MPI's start {started.launcher_process()}"
+    if "mpi4py.MPI" in sys.modules or started.detect_launcher() is None or not host_lock.take_lock(name):
         yield
         return
     try:
@@ -62,9 +62,9 @@ def _watched() -> Iterator[None]:
     except OSError:  # native.py raises the error
         yield
         return
-    rank = started.rank()
+    rank = started.rank_of_launcher()
     library.mpixla_init_watch.argtypes = [ctypes.c_double, ctypes.c_char_p]
-    library.mpixla_output_set(speaker.file())
+    library.mpixla_output_set(speaker.error_descriptor())
     library.mpixla_init_watch(
         _PATIENCE,
         f"mpixla: {'a rank' if rank is None else f'rank {rank}'} has waited for {_PATIENCE:g} s in the start of MPI, "
@@ -77,13 +77,13 @@ def _watched() -> Iterator[None]:
         yield
     finally:
         library.mpixla_init_done()
-        host_lock.release(name)
+        host_lock.release_lock(name)
 
 
 _report_mixed_launcher()
 _report_lost_socket()
 try:
-    with _watched():
+    with _report_late_start():
         from mpi4py import MPI
 except (ImportError, RuntimeError) as e:
     raise ImportError(explain_missing_mpi(e)) from None
@@ -120,5 +120,5 @@ def wrong_launcher() -> str | None:
 
 
 # A warning only: each process then computes the whole problem.
-if (_wrong := wrong_launcher()) and host_lock.acquire(f"launcher {started.launcher()}"):
-    say(f"mpixla: {_wrong}\n")
+if (_wrong := wrong_launcher()) and host_lock.take_lock(f"launcher {started.launcher_process()}"):
+    print_message(f"mpixla: {_wrong}\n")

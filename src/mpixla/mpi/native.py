@@ -16,12 +16,12 @@ from ..base.words import as_flag
 from .mpi import MPI
 
 
-class Named(int):
+class NamedInt(int):
     """An int whose repr is its name."""
 
     _name: str
 
-    def __new__(cls, value: int, name: str) -> "Named":
+    def __new__(cls, value: int, name: str) -> "NamedInt":
         """Return a number with a name."""
         self = super().__new__(cls, value)
         self._name = name
@@ -32,13 +32,12 @@ class Named(int):
 
 
 # The numbers that programs carry for MPI's special ranks and tags (mpixla.h), equal under every MPI.
-ANY_SOURCE = Named(-1, "ANY_SOURCE")
-PROC_NULL = Named(-2, "PROC_NULL")
-ANY_TAG = Named(-1, "ANY_TAG")
+ANY_SOURCE = NamedInt(-1, "ANY_SOURCE")
+PROC_NULL = NamedInt(-2, "PROC_NULL")
+ANY_TAG = NamedInt(-1, "ANY_TAG")
 SITE, PACKED = "site", "packed"  # the attributes that lowering adds (sites.py)
 NO_STATUS = -1
 STATUS_RESULT = -2
-STATUS_NUMBERS = -3
 
 # mpixla_where: which ranks pass a buffer.
 NOWHERE, EVERYWHERE, ON_ROOT, OFF_ROOT = range(4)
@@ -79,7 +78,7 @@ class Reduction(NamedTuple):
     kinds: tuple[str, ...]
 
 
-class _Helper(NamedTuple):
+class _HelperRow(NamedTuple):
     """A handler that calls no MPI (mpixla.h)."""
 
     name: str
@@ -121,7 +120,7 @@ class Op(NamedTuple):
 ABI_VERSION = 1  # MPIXLA_ABI_VERSION of the mpixla.h that this module is written for
 
 
-def _load() -> Any:
+def _load_library() -> Any:
     """Load libmpixla.so and return it; raise ImportError if it is missing or has another ABI version."""
     file = own_file("libmpixla.so")
     try:
@@ -150,15 +149,15 @@ def make_callback(function: Callable[[], None]) -> Any:
     Python would create and drop one in each call, and crash if ``tracemalloc.stop`` runs meanwhile.
     """
 
-    def called() -> None:
+    def call_with_kept_state() -> None:
         if not hasattr(_thread_states, "kept"):
             _thread_states.kept = ctypes.pythonapi.PyGILState_Ensure()  # without PyGILState_Release, which drops it
         function()
 
-    return ctypes.CFUNCTYPE(None)(called)
+    return ctypes.CFUNCTYPE(None)(call_with_kept_state)
 
 
-lib = _load()
+lib = _load_library()
 WISH_STACKS, WISH_FLUSH, WISH_FLUSH_OWN = range(3)  # mpixla_wish
 # Signatures; functions that take only ints and return an int or nothing need none.
 for _name, _result, _arguments in (
@@ -206,7 +205,7 @@ for _name, _result, _arguments in (
     _function.restype, _function.argtypes = _result, _arguments
 
 
-def check(result: int) -> int:
+def check_result(result: int) -> int:
     """Return a result of a C function; raise ValueError with the C library's error message if it is negative."""
     if result < 0:
         raise ValueError(lib.mpixla_last_error().decode())
@@ -216,13 +215,13 @@ def check(result: int) -> int:
 def _read_table(function: Any, row_class: Any, *c_types: Any) -> list[Any]:
     """Read a table of the C library into a list of ``row_class``; its fields are the columns, with texts as ``str``."""
 
-    class Row(ctypes.Structure):
+    class TableRow(ctypes.Structure):
         _fields_ = tuple(zip(row_class._fields, c_types, strict=True))
 
     count, size = c_size_t(), c_size_t()
     function.restype = c_void_p
     first = function(ctypes.byref(count), ctypes.byref(size))
-    rows = [Row.from_address(first + i * size.value) for i in range(count.value)]
+    rows = [TableRow.from_address(first + i * size.value) for i in range(count.value)]
     values = [[getattr(row, name) for name in row_class._fields] for row in rows]
     return [row_class(*(v.decode() if isinstance(v, bytes) else v for v in row)) for row in values]
 
@@ -282,7 +281,7 @@ def _pass_mpi_to_library() -> None:
             *((name, c_char_p if name == "library" else c_int64) for name in facts),
         )
 
-    lib.mpixla_output_set(speaker.file())
+    lib.mpixla_output_set(speaker.error_descriptor())
     if lib.mpixla_start(ctypes.byref(MPIFacts(ctypes.sizeof(MPIFacts), **facts))) != 0:
         raise ImportError(f"mpixla cannot use this MPI: {lib.mpixla_last_error().decode()}.")
     # For an MPI without these error classes, mpi4py has the same value for all three, a general error class.
@@ -290,9 +289,9 @@ def _pass_mpi_to_library() -> None:
     if len(set(losses)) == len(losses):
         lib.mpixla_loss_classes_set(*losses)
     for mpi_name in {row.mpi_name for row in dtypes.values()}:
-        check(lib.mpixla_datatype_bind(mpi_name.encode(), handle_of(find_mpi(mpi_name))))
+        check_result(lib.mpixla_datatype_bind(mpi_name.encode(), handle_of(find_mpi(mpi_name))))
     for row in reductions:
-        check(lib.mpixla_reduction_bind(row.name.encode(), handle_of(find_mpi(row.name))))
+        check_result(lib.mpixla_reduction_bind(row.name.encode(), handle_of(find_mpi(row.name))))
 
 
 _text, _code = c_char_p, c_void_p
@@ -317,7 +316,7 @@ _all_ops = [
 ops = {op.name: op for op in _all_ops if not op.request}
 # Operations that start requests, or wait for them.
 request_ops = {op.name: op for op in _all_ops if op.request}
-_helpers = _read_table(lib.mpixla_helper_table, _Helper, _text, _code, _code)
+_helpers = _read_table(lib.mpixla_helper_table, _HelperRow, _text, _code, _code)
 HELPER_TARGETS = tuple(target_of(row.name) for row in _helpers)
 
 lib.mpixla_instantiate_handler.restype = c_void_p

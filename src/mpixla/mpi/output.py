@@ -18,7 +18,7 @@ _is_asked = False
 _flushing = threading.Lock()
 
 
-def flush() -> None:
+def flush_output() -> None:
     """Flush standard output and error; suppress exceptions: a program may have put anything there, or None."""
     for name in ("stdout", "stderr"):
         with suppress(Exception):
@@ -28,7 +28,7 @@ def flush() -> None:
 @native.make_callback
 def _flush_all() -> None:
     with _flushing:
-        flush()
+        flush_output()
 
 
 @native.make_callback

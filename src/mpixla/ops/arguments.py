@@ -8,9 +8,7 @@ from typing import Any, TypedDict
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
-from ..base.words import as_flag
 from ..core.primitive import REPLICATED, VARYING, counts_once
 from ..core.rank import known_rank_at
 from ..core.values import as_scalar, is_traced
@@ -22,15 +20,13 @@ from ..mpi.mpi import MPI
 # The types of the rank at the other end of a message, and of its tag; traced integers among them.
 Rank = int | jax.Array | Shift
 Tag = int | jax.Array
-# The type of a template that is one array, or says its shape and dtype.
-Template = ArrayLike | jax.ShapeDtypeStruct
 
 
 # The defaults of source and tag, which help() shows by these names.
-ANY_SOURCE, ANY_TAG = native.Named(MPI.ANY_SOURCE, "MPI.ANY_SOURCE"), native.Named(MPI.ANY_TAG, "MPI.ANY_TAG")
+ANY_SOURCE, ANY_TAG = native.NamedInt(MPI.ANY_SOURCE, "MPI.ANY_SOURCE"), native.NamedInt(MPI.ANY_TAG, "MPI.ANY_TAG")
 
 
-class Tags(TypedDict, total=False):
+class TagArguments(TypedDict, total=False):
     """The other keyword arguments of sendrecv and isendrecv, for type checkers."""
 
     sendtag: Tag
@@ -60,16 +56,11 @@ def as_integer(value: Any, what: str, name: str) -> int:
         raise TypeError(f"{what} of {name} must be an integer, but is {value!r}.") from None
 
 
-def as_static_flag(value: Any, what: str, name: str) -> bool:
-    """Return a static bool; raise TypeError for a traced value or another type."""
-    return as_flag(as_static(value, what, name, "bool"), what, name)
-
-
 _left_to_calls = contextvars.ContextVar("mpixla: calls refuse wrong ranks", default=False)
 
 
 @contextlib.contextmanager
-def ranks_left_to_calls() -> Iterator[None]:
+def leave_ranks_to_calls() -> Iterator[None]:
     """Turn off, in this context, the check that ranks exist while tracing: the call makes it when it runs.
 
     So a branch that is traced on all ranks, and taken only where its rank exists, can contain such a rank.
@@ -82,7 +73,7 @@ def ranks_left_to_calls() -> Iterator[None]:
 
 
 def as_rank(value: Any, what: str, name: str, comm: Comm) -> int:
-    """Return a static rank; raise ValueError if the communicator lacks it, unless ``ranks_left_to_calls``."""
+    """Return a static rank; raise ValueError if the communicator lacks it, unless ``leave_ranks_to_calls``."""
     rank = as_integer(value, what, name)
     if not 0 <= rank < comm.size and not _left_to_calls.get():
         alone = MPI.COMM_WORLD.Get_size() == 1
@@ -201,14 +192,12 @@ def as_counts(value: Any, what: str, name: str, number: int, each: str, capacity
 def _static_counts(value: Any, what: str, name: str, number: int, each: str) -> tuple[int, ...]:
     """Return static row counts as a tuple; raise TypeError or ValueError unless they are ``number``, all >= 0."""
     is_sequence = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
-    blocking = name == name.removeprefix("i")
-    way_out = f"{'Pass' if blocking else f'Use {name[1:]} with'} capacity, a static number of rows that the result has"
-    way_out += " room for; or"
     for x in (value, *(value if is_sequence else ())):
         if is_traced(x):
             raise TypeError(
                 f"{what} of {name} is a traced value ({x.aval}), but must be known when tracing, because it decides "
-                f"the shapes. {way_out} pass a list of Python integers: {_STATIC}"
+                "the shapes. Pass capacity, a static number of rows that the result has room for; or a list of Python "
+                f"integers: {_STATIC}"
             )
     if not is_sequence and not (isinstance(value, (np.ndarray, jax.Array)) and value.ndim == 1):
         raise TypeError(f"{what} of {name} must be a sequence of integers, one for {each}, but is {value!r}.")

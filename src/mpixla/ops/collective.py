@@ -3,7 +3,7 @@
 The rows that the blocks refer to are in native/tables/ops.def; their expected results are in tests/reference.py.
 """
 
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any, overload
 
 import jax
 import jax.numpy as jnp
@@ -11,23 +11,14 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from ..core.eager import eager
-from ..core.primitive import REPLICATED, VARYING, Cotangent, as_array, compose, counts_once, make
-from ..core.rank import by_root, own_rank
+from ..core.primitive import REPLICATED, VARYING, Cotangent, as_array, compose_primitive, counts_once, make_primitive
+from ..core.rank import own_rank, select_by_root
 from ..core.sequence import sequence_after
-from ..core.tree import (
-    Tree,
-    as_leaf,
-    as_leaves,
-    call_per_dtype,
-    call_per_leaf,
-    check_leading_size,
-    flatten,
-    unwrap_keys,
-)
+from ..core.tree import Tree, as_leaf, call_per_dtype, call_per_leaf, check_leading_size, unwrap_keys
 from ..jaxprs.spmd import Primitive
 from ..mpi.comm import Comm, Reduction, comm_of, reduction_of
 from ..mpi.mpi import MPI
-from .arguments import as_convention, as_integer, as_rank, as_reduction, as_static_flag, refuse_where_sharded
+from .arguments import as_convention, as_rank, as_reduction, refuse_where_sharded
 from .shapes import (
     BATCH_FIRST,
     BATCH_SECOND,
@@ -51,11 +42,11 @@ def reduction_weights(x: Any, comm: Comm, op: Reduction) -> Any:
         before, after = (exscan_p.bind(x, comm=comm, op=op, reverse=reverse)[0] for reverse in (False, True))
         return before * after
     (extreme,) = allreduce_p.bind(x, comm=comm, op=op, cotangent=VARYING)
-    holds = _equal(x, extreme).astype(x.dtype)
+    holds = _equals_as_sent(x, extreme).astype(x.dtype)
     return holds / allreduce_p.bind(holds, comm=comm, op=SUM, cotangent=VARYING)[0]
 
 
-def _equal(x: Any, extremes: Any) -> Any:
+def _equals_as_sent(x: Any, extremes: Any) -> Any:
     """Return which entries of ``x``, exactly as it was sent, are equal to the extremes.
 
     For the comparison alone XLA might recompute ``x``.
@@ -64,12 +55,8 @@ def _equal(x: Any, extremes: Any) -> Any:
     return sent == extremes
 
 
-def weighted_for_ranks(scan: Primitive, x: Any, t: Any, comm: Comm, op: Reduction, reverse: bool) -> Any:
-    """Return, for each rank, the part of this rank's tangent in that rank's tangent of a scan with PROD, MAX or MIN.
-
-    ``scan`` is ``scan_p`` or ``exscan_p``; with ``reverse`` both start at the last rank. The rank's tangent is the sum
-    of all ranks' parts. It communicates.
-    """
+def _weighted_prefix(scan: Primitive, x: Any, t: Any, comm: Comm, op: Reduction, reverse: bool) -> list[Any]:
+    """Return the tangent of scan or exscan with PROD, MAX or MIN; with ``reverse`` both start at the last rank."""
     ranks, rank = np.arange(comm.size, dtype=np.int32), own_rank(comm)
     behind = ranks <= rank if reverse else ranks >= rank
     if scan is exscan_p:
@@ -85,16 +72,11 @@ def weighted_for_ranks(scan: Primitive, x: Any, t: Any, comm: Comm, op: Reductio
     else:
         result = scan.bind(x, comm=comm, op=op, reverse=reverse)
         (extremes,) = allgather_p.bind(*result, comm=comm, cotangent=VARYING)
-        holds = jnp.where(behind & _equal(x[None], extremes), 1, 0).astype(x.dtype)
+        holds = jnp.where(behind & _equals_as_sent(x[None], extremes), 1, 0).astype(x.dtype)
         holders = allreduce_p.bind(holds, comm=comm, op=SUM, cotangent=VARYING)[0]
         weights = holds / jnp.where(holders == 0, 1, holders)
     # Not a product: the tangent of a rank on which no result depends may be NaN.
-    return jnp.where(behind, weights * t[None], 0)
-
-
-def _weighted_prefix(scan: Primitive, x: Any, t: Any, comm: Comm, op: Reduction, reverse: bool) -> list[Any]:
-    """Return the tangent of scan or exscan with PROD, MAX or MIN."""
-    return reduce_scatter_p.bind(weighted_for_ranks(scan, x, t, comm, op, reverse), comm=comm, op=SUM)
+    return reduce_scatter_p.bind(jnp.where(behind, weights * t[None], 0), comm=comm, op=SUM)
 
 
 def replicated_cotangent(ct: Any, comm: Comm, cotangent: str) -> Any:
@@ -114,44 +96,7 @@ def transpose_to_gather(gather: Primitive, ct: Any, *values: Any, comm: Comm, ro
     """Return the operand's cotangent of ``scatter`` or ``scatterv``, whose operand off the root is a template."""
     (whole,) = gather.bind(ct, *values, comm=comm, root=root, **params)
     # Off the root zeros that depend on the call, so that their derivative contains it.
-    return [whole if comm.rank == root else by_root(comm, root, whole)]
-
-
-# Axes, as JAX's collectives name them. MPI has the ranks along the first one.
-
-
-def _as_axis(axis: Any, ndim: int, what: str, name: str, x: Any) -> int:
-    """Return a static axis of an array with ``ndim`` axes, made of ``x``, from the front; ValueError if it has none."""
-    axis = as_integer(axis, what, name)
-    if not -ndim <= axis < ndim:
-        raise ValueError(f"{what} of {name} is {axis}, but must be one of {ndim} axes: x has shape {x.shape}.")
-    return axis % ndim
-
-
-def _with_ranks_at(y: Any, axis: int, tiled: bool) -> Any:
-    """Return an array whose first axis has an entry for each rank with that axis at ``axis``, or joined to it."""
-    moved = jnp.moveaxis(y, 0, axis) if axis else y
-    if not tiled:
-        return moved
-    return moved.reshape(*moved.shape[:axis], moved.shape[axis] * moved.shape[axis + 1], *moved.shape[axis + 2 :])
-
-
-def _with_ranks_first(x: Any, axis: int, tiled: bool, comm: Comm, what: str, name: str) -> Any:
-    """Return an array with the axis of the ranks first: ``axis``, or tiled as many equal parts of it.
-
-    Raises:
-        ValueError: for an axis that does not have one entry for each rank, or tiled an equal number of them.
-    """
-    size, entries = comm.size, x.shape[axis]
-    if tiled and entries % size == 0:
-        x = x.reshape(*x.shape[:axis], size, entries // size, *x.shape[axis + 1 :])
-    elif tiled or entries != size:
-        number = f"a multiple of {size} entries, as many" if tiled else "one entry"
-        raise ValueError(
-            f"{name} needs an array whose axis {axis} ({what}) has {number} for each of the {size} ranks of "
-            f"communicator '{comm.name}', but x has shape {x.shape}."
-        )
-    return jnp.moveaxis(x, axis, 0) if axis else x
+    return [whole if comm.rank == root else select_by_root(comm, root, whole)]
 
 
 # allgather
@@ -172,38 +117,22 @@ def _allgather_transpose_rule(ct: Any, *, types: Any, comm: Comm, cotangent: str
     return [own_entry(replicated_cotangent(ct, comm, cotangent), comm)]
 
 
-allgather_p: Primitive = make(
+allgather_p: Primitive = make_primitive(
     "allgather", stack_abstract_eval, batch=stack_batch_axes, transpose=_allgather_transpose_rule
 )
 
 
-class _Gathering(TypedDict, total=False):
-    axis: int
-    tiled: bool
-    comm: MPI.Comm | None
-    cotangent: Cotangent
-
-
-@overload
-def allgather(x: ArrayLike, **options: Unpack[_Gathering]) -> jax.Array: ...
-@overload
-def allgather(x: Tree, **options: Unpack[_Gathering]) -> Tree: ...
-@call_per_leaf(keys=True)
-def allgather(
-    x: Any, *, axis: int = 0, tiled: bool = False, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED
-) -> Any:
+@call_per_leaf()
+def allgather(x: Any, *, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED) -> Any:
     """Gather the arrays of all ranks on every rank.
 
     Args:
         x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
-        axis: the axis of the result along which the ranks' arrays lie, as of ``jax.lax.all_gather``.
-        tiled: whether the arrays are concatenated along that axis of ``x``, not stacked along a new axis.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
         cotangent: how reverse mode counts the cotangents of the result, as of ``allreduce``.
 
     Returns:
-        An array of shape ``(size, *x.shape)`` with rank ``i``'s array at index ``i``, the same on every rank; or with
-        the ranks along another ``axis``, or with ``tiled=True`` an array with ``size`` times as many entries there.
+        An array of shape ``(size, *x.shape)`` with rank ``i``'s array at index ``i``, the same on every rank.
 
     Derivative:
         Linear. Reverse mode: this rank's slice of the cotangent, or with ``cotangent="varying"`` the
@@ -211,22 +140,17 @@ def allgather(
 
     Raises:
         TypeError: for a ``comm`` that is no intra-communicator or a dtype that MPI cannot move.
-        ValueError: for a communicator that was freed, an axis that the array lacks, or an invalid ``cotangent``.
+        ValueError: for a communicator that was freed, or an invalid ``cotangent``.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
         >>> size = mpixla.get_default_comm().Get_size()
         >>> mpixla.allgather(jnp.ones(3)).shape == (size, 3)
         True
-        >>> mpixla.allgather(jnp.ones((2, 3)), axis=1, tiled=True).shape == (2, 3 * size)
-        True
     """
-    name = "allgather"
-    x, c = as_leaf(x, "x", name), comm_of(comm)
-    tiled = as_static_flag(tiled, "tiled", name)
-    axis = _as_axis(axis, x.ndim + (not tiled), "axis", name, x)
-    (y,) = allgather_p.bind(unwrap_keys(x), comm=c, cotangent=as_convention(cotangent, name, c))
-    return _with_ranks_at(y, axis, tiled)
+    x = as_array(x, "x", "allgather")
+    c = comm_of(comm)
+    return allgather_p.bind(x, comm=c, cotangent=as_convention(cotangent, "allgather", c))[0]
 
 
 # allreduce
@@ -240,7 +164,7 @@ def _allreduce_transpose_rule(ct: Any, *, types: Any, comm: Comm, op: Reduction,
     return [replicated_cotangent(ct, comm, cotangent)]
 
 
-allreduce_p: Primitive = make(
+allreduce_p: Primitive = make_primitive(
     "allreduce",
     same_abstract_eval,
     batch=BATCH_FIRST,
@@ -260,7 +184,7 @@ def _pvary_transpose_rule(ct: Any, *, types: Any, comm: Comm) -> list[Any]:
     return allreduce_p.bind(ct, comm=comm, op=SUM, cotangent=REPLICATED)
 
 
-pvary_p: Primitive = compose(
+pvary_p: Primitive = compose_primitive(
     "pvary", same_abstract_eval, _pvary_impl, batch=BATCH_FIRST, transpose=_pvary_transpose_rule
 )
 pvary_p.takes_replicated = True
@@ -354,69 +278,43 @@ def _alltoall_transpose_rule(ct: Any, *, types: Any, comm: Comm) -> list[Any]:
     return alltoall_p.bind(ct, comm=comm)
 
 
-alltoall_p: Primitive = make("alltoall", same_abstract_eval, batch=BATCH_SECOND, transpose=_alltoall_transpose_rule)
+alltoall_p: Primitive = make_primitive(
+    "alltoall", same_abstract_eval, batch=BATCH_SECOND, transpose=_alltoall_transpose_rule
+)
 
 
-class _Exchanging(TypedDict, total=False):
-    split_axis: int
-    concat_axis: int
-    tiled: bool
-    comm: MPI.Comm | None
-
-
-@overload
-def alltoall(x: ArrayLike, **options: Unpack[_Exchanging]) -> jax.Array: ...
-@overload
-def alltoall(x: Tree, **options: Unpack[_Exchanging]) -> Tree: ...
 @call_per_leaf(keys=True)
-def alltoall(
-    x: Any, *, split_axis: int = 0, concat_axis: int = 0, tiled: bool = False, comm: MPI.Comm | None = None
-) -> Any:
+def alltoall(x: Any, *, comm: MPI.Comm | None = None) -> Any:
     """Send a slice of this rank's array to each rank, and receive one from each.
 
     Args:
         x: this rank's array of shape ``(size, ...)``, or a pytree of such arrays; ``x[i]`` goes to rank ``i``.
-        split_axis: the axis of ``x`` that has an entry for each rank, as of ``jax.lax.all_to_all``.
-        concat_axis: the axis of the result along which the received slices lie.
-        tiled: whether ``split_axis`` is cut into equal parts, and the received parts are concatenated along
-            ``concat_axis``, so that both remain axes of the result.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
-        An array like ``x`` with rank ``i``'s slice at index ``i``; or along other axes. With ``tiled=True`` an array
-        with ``size`` times as many entries along ``concat_axis``, and so many times fewer along ``split_axis``.
+        An array like ``x`` with rank ``i``'s slice at index ``i``.
 
     Derivative:
         Linear. Reverse mode: ``alltoall``.
 
     Raises:
         TypeError: for a ``comm`` that is no intra-communicator or a dtype that MPI cannot move.
-        ValueError: for a communicator that was freed; for an axis that ``x`` lacks, or a ``split_axis`` that does not
-            have ``size`` entries, or with ``tiled=True`` a multiple of them.
+        ValueError: for a communicator that was freed; for a first axis that does not have ``size`` entries.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
         >>> size = mpixla.get_default_comm().Get_size()
         >>> mpixla.alltoall(jnp.ones((size, 2))).shape == (size, 2)
         True
-        >>> columns = mpixla.alltoall(jnp.ones((2, 3 * size)), split_axis=1, concat_axis=0, tiled=True)
-        >>> columns.shape == (2 * size, 3)
-        True
     """
-    name = "alltoall"
-    x, c = as_leaf(x, "x", name), comm_of(comm)
-    tiled = as_static_flag(tiled, "tiled", name)
-    given = {"split_axis": split_axis, "concat_axis": concat_axis}
-    if not tiled and not any(as_integer(axis, what, name) for what, axis in given.items()):
-        check_leading_size(x, name, c)  # also of a scalar
-    split, concat = (_as_axis(axis, x.ndim, what, name, x) for what, axis in given.items())
-    parts = _with_ranks_first(unwrap_keys(x), split, tiled, c, "split_axis", name)
-    return _with_ranks_at(alltoall_p.bind(parts, comm=c)[0], concat, tiled)
+    x, c = as_leaf(x, "x", "alltoall"), comm_of(comm)
+    check_leading_size(x, "alltoall", c)
+    return alltoall_p.bind(unwrap_keys(x), comm=c)[0]
 
 
 # barrier
 
-barrier_p: Primitive = make("barrier", empty_abstract_eval)
+barrier_p: Primitive = make_primitive("barrier", empty_abstract_eval)
 
 
 @eager(0)
@@ -449,10 +347,10 @@ def _bcast_transpose_rule(ct: Any, *, types: Any, comm: Comm, root: int, cotange
         (total,) = reduce_p.bind(ct, comm=comm, op=SUM, root=root)
     else:
         total = replicated_cotangent(ct, comm, cotangent)
-    return [by_root(comm, root, total)]
+    return [select_by_root(comm, root, total)]
 
 
-bcast_p: Primitive = make("bcast", same_abstract_eval, batch=BATCH_FIRST, transpose=_bcast_transpose_rule)
+bcast_p: Primitive = make_primitive("bcast", same_abstract_eval, batch=BATCH_FIRST, transpose=_bcast_transpose_rule)
 
 
 @overload
@@ -495,12 +393,12 @@ def bcast(x: Any, root: int, *, comm: MPI.Comm | None = None, cotangent: Cotange
 
 # exscan
 
-_exscan_row_p: Primitive = make("exscan", same_abstract_eval)
+_exscan_row_p: Primitive = make_primitive("exscan", same_abstract_eval)
 
 
 def _exscan_impl(x: Any, *, comm: Comm, op: Reduction, reverse: bool) -> list[Any]:
     """Bind exscan with the neutral element: MPI leaves the first rank's buffer undefined, so the handler fills it."""
-    neutral = np.asarray(op.neutral(x.dtype)).astype(x.dtype)
+    neutral = np.asarray(op.neutral_element(x.dtype)).astype(x.dtype)
     fill = np.frombuffer(neutral.tobytes().ljust(16, b"\0"), np.int64)
     return _exscan_row_p.bind(x, comm=comm, fill=tuple(fill.tolist()), op=op, reverse=reverse)
 
@@ -513,7 +411,7 @@ def _exscan_transpose_rule(ct: Any, *, types: Any, comm: Comm, op: Reduction, re
     return exscan_p.bind(ct, comm=comm, op=op, reverse=not reverse)
 
 
-exscan_p: Primitive = compose(
+exscan_p: Primitive = compose_primitive(
     "exscan",
     same_abstract_eval,
     _exscan_impl,
@@ -523,10 +421,6 @@ exscan_p: Primitive = compose(
 )
 
 
-@overload
-def exscan(x: ArrayLike, op: MPI.Op, *, comm: MPI.Comm | None = ...) -> jax.Array: ...
-@overload
-def exscan(x: Tree, op: MPI.Op, *, comm: MPI.Comm | None = ...) -> Tree: ...
 @call_per_dtype(reduces=True)
 def exscan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
     """Reduce, on each rank, the arrays of the ranks before it.
@@ -567,13 +461,11 @@ def _gather_transpose_rule(ct: Any, *, types: Any, comm: Comm, root: int) -> lis
     return transpose_to_scatter(scatter_p, ct, comm=comm, root=root)
 
 
-gather_p: Primitive = make("gather", stack_abstract_eval, batch=stack_batch_axes, transpose=_gather_transpose_rule)
+gather_p: Primitive = make_primitive(
+    "gather", stack_abstract_eval, batch=stack_batch_axes, transpose=_gather_transpose_rule
+)
 
 
-@overload
-def gather(x: ArrayLike, root: int, *, comm: MPI.Comm | None = ...) -> jax.Array: ...
-@overload
-def gather(x: Tree, root: int, *, comm: MPI.Comm | None = ...) -> Tree: ...
 @call_per_leaf()
 def gather(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Any:
     """Gather the arrays of all ranks on the root.
@@ -614,23 +506,19 @@ def gather(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Any:
 
 def _reduce_weighted_rule(x: Any, t: Any, *, comm: Comm, op: Reduction, root: int) -> list[Any]:
     (total,) = reduce_p.bind(reduction_weights(x, comm, op) * t, comm=comm, op=SUM, root=root)
-    return [by_root(comm, root, total, t)]
+    return [select_by_root(comm, root, total, t)]
 
 
 def _reduce_transpose_rule(ct: Any, *, types: Any, comm: Comm, op: Reduction, root: int) -> list[Any]:
     (total,) = bcast_p.bind(ct, comm=comm, root=root, cotangent=VARYING)
-    return [by_root(comm, root, total, total + ct)]  # off the root the result was the operand as well
+    return [select_by_root(comm, root, total, total + ct)]  # off the root the result was the operand as well
 
 
-reduce_p: Primitive = make(
+reduce_p: Primitive = make_primitive(
     "reduce", same_abstract_eval, batch=BATCH_FIRST, weighted=_reduce_weighted_rule, transpose=_reduce_transpose_rule
 )
 
 
-@overload
-def reduce(x: ArrayLike, op: MPI.Op, root: int, *, comm: MPI.Comm | None = ...) -> jax.Array: ...
-@overload
-def reduce(x: Tree, op: MPI.Op, root: int, *, comm: MPI.Comm | None = ...) -> Tree: ...
 @call_per_dtype(reduces=True)
 def reduce(x: Any, op: MPI.Op, root: int, *, comm: MPI.Comm | None = None) -> Any:
     """Reduce the arrays of all ranks, element by element, with the result on the root.
@@ -678,7 +566,7 @@ def _reduce_scatter_transpose_rule(ct: Any, *, types: Any, comm: Comm, op: Reduc
     return allgather_p.bind(ct, comm=comm, cotangent=VARYING)
 
 
-reduce_scatter_p: Primitive = make(
+reduce_scatter_p: Primitive = make_primitive(
     "reduce_scatter",
     unstack_abstract_eval,
     batch=unstack_batch_axes,
@@ -687,27 +575,8 @@ reduce_scatter_p: Primitive = make(
 )
 
 
-def _scatter_parts(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
-    x, c = as_array(x, "x", "reduce_scatter"), comm_of(comm)
-    return reduce_scatter_p.bind(x, comm=c, op=as_reduction(op, x, "reduce_scatter"))[0]
-
-
-_scatter_parts.__name__ = "reduce_scatter"  # in messages
-_reduce_scatter_parts = call_per_dtype(reduces=True, kept_axes=1)(_scatter_parts)
-
-
-class _Scattering(TypedDict, total=False):
-    axis: int
-    tiled: bool
-    comm: MPI.Comm | None
-
-
-@overload
-def reduce_scatter(x: ArrayLike, op: MPI.Op, **options: Unpack[_Scattering]) -> jax.Array: ...
-@overload
-def reduce_scatter(x: Tree, op: MPI.Op, **options: Unpack[_Scattering]) -> Tree: ...
-@eager(1)
-def reduce_scatter(x: Any, op: MPI.Op, *, axis: int = 0, tiled: bool = False, comm: MPI.Comm | None = None) -> Any:
+@call_per_dtype(reduces=True, kept_axes=1)
+def reduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
     """Reduce the arrays of all ranks, element by element, with a slice of the result on each rank.
 
     Args:
@@ -715,13 +584,10 @@ def reduce_scatter(x: Any, op: MPI.Op, *, axis: int = 0, tiled: bool = False, co
             arrays.
         op: the reduction, such as ``MPI.SUM``. For ``MPI.MAXLOC`` and ``MPI.MINLOC`` ``x`` is a pair of arrays of one
             shape, values and their places. The result is such a pair: the extreme, and the least place that holds it.
-        axis: the axis of ``x`` that has an entry for each rank, as ``scatter_dimension`` of ``jax.lax.psum_scatter``.
-        tiled: whether that axis is cut into equal parts, one for each rank, and remains an axis of the result.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
-        The reduction over the ranks' ``x[rank]``, of shape ``(...)``; or over their entries along another ``axis``.
-        With ``tiled=True`` this rank's part of the reduction, whose ``axis`` has ``size`` times fewer entries.
+        The reduction over the ranks' ``x[rank]``, of shape ``(...)``.
 
     Derivative:
         As for ``allreduce``. ``SUM`` in reverse mode: ``allgather``.
@@ -729,8 +595,8 @@ def reduce_scatter(x: Any, op: MPI.Op, *, axis: int = 0, tiled: bool = False, co
     Raises:
         TypeError: for an ``op`` that is no ``MPI.Op`` or does not apply to the dtype, or a ``comm`` that is no
             intra-communicator.
-        ValueError: for a communicator or reduction that was freed; for an ``axis`` that ``x`` lacks, or that does not
-            have ``size`` entries, or with ``tiled=True`` a multiple of them.
+        ValueError: for a communicator or reduction that was freed; for a first axis that does not have ``size``
+            entries.
 
     Example:
         >>> from mpi4py import MPI
@@ -738,18 +604,9 @@ def reduce_scatter(x: Any, op: MPI.Op, *, axis: int = 0, tiled: bool = False, co
         >>> size = mpixla.get_default_comm().Get_size()
         >>> float(mpixla.reduce_scatter(jnp.ones(size), op=MPI.SUM)) == size
         True
-        >>> mpixla.reduce_scatter(jnp.ones((3, 2 * size)), op=MPI.SUM, axis=1, tiled=True).shape
-        (3, 2)
     """
-    name = "reduce_scatter"
-    if as_static_flag(tiled, "tiled", name) or as_integer(axis, "axis", name):
-        c, (leaves, structure) = comm_of(comm), flatten(x)
-        parts = [
-            _with_ranks_first(leaf, _as_axis(axis, leaf.ndim, "axis", name, leaf), tiled, c, "axis", name)
-            for leaf in as_leaves(x, leaves, "x", name)
-        ]
-        x = jax.tree.unflatten(structure, parts)
-    return _reduce_scatter_parts(x, op, comm=comm)
+    x, c = as_array(x, "x", "reduce_scatter"), comm_of(comm)
+    return reduce_scatter_p.bind(x, comm=c, op=as_reduction(op, x, "reduce_scatter"))[0]
 
 
 # scan
@@ -763,15 +620,11 @@ def _scan_transpose_rule(ct: Any, *, types: Any, comm: Comm, op: Reduction, reve
     return scan_p.bind(ct, comm=comm, op=op, reverse=not reverse)
 
 
-scan_p: Primitive = make(
+scan_p: Primitive = make_primitive(
     "scan", same_abstract_eval, batch=BATCH_FIRST, weighted=_scan_weighted_rule, transpose=_scan_transpose_rule
 )
 
 
-@overload
-def scan(x: ArrayLike, op: MPI.Op, *, comm: MPI.Comm | None = ...) -> jax.Array: ...
-@overload
-def scan(x: Tree, op: MPI.Op, *, comm: MPI.Comm | None = ...) -> Tree: ...
 @call_per_dtype(reduces=True)
 def scan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
     """Reduce, on each rank, the arrays of the ranks up to and including itself.
@@ -813,15 +666,11 @@ def _scatter_transpose_rule(ct: Any, *, types: Any, comm: Comm, root: int) -> li
     return transpose_to_gather(gather_p, ct, comm=comm, root=root)
 
 
-scatter_p: Primitive = make(
+scatter_p: Primitive = make_primitive(
     "scatter", unstack_abstract_eval, batch=unstack_batch_axes, transpose=_scatter_transpose_rule
 )
 
 
-@overload
-def scatter(x: ArrayLike, root: int, *, comm: MPI.Comm | None = ...) -> jax.Array: ...
-@overload
-def scatter(x: Tree, root: int, *, comm: MPI.Comm | None = ...) -> Tree: ...
 @call_per_leaf(keys=True)
 def scatter(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Any:
     """Send a slice of the root's array to each rank.

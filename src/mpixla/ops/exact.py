@@ -2,20 +2,19 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
 from jax.experimental.jet import jet_rules
-from jax.typing import ArrayLike
 
 from ..checks import sites
 from ..core.eager import eager
-from ..core.exact import accumulate, round_accumulators
-from ..core.primitive import REPLICATED, Cotangent, accumulation_dtype, compose
-from ..core.tree import Tree, as_leaves, flatten, is_key
+from ..core.exact import round_accumulators, sum_lines
+from ..core.primitive import REPLICATED, Cotangent, accumulation_dtype, compose_primitive
+from ..core.tree import as_leaves, flatten_tree, is_key
 from ..jaxprs.spmd import Primitive, with_shape
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
@@ -26,7 +25,7 @@ from .shapes import BATCH_FIRST
 # fsum: the sum of each line of the arrays over all ranks. One MPI call for all arrays.
 
 
-def _sums(*arrays: ShapedArray, **params: Any) -> list[ShapedArray]:
+def _fsum_abstract_eval(*arrays: ShapedArray, **params: Any) -> list[ShapedArray]:
     return [with_shape(x, x.shape[:-1]) for x in arrays]
 
 
@@ -39,7 +38,7 @@ def _sum_accumulators(words: Sequence[Any], comm: Comm, cotangent: str) -> list[
 
 
 def _fsum_fun(*arrays: Any, comm: Comm, cotangent: str) -> list[Any]:
-    total = _sum_accumulators([accumulate(x.astype(accumulation_dtype(x.dtype))) for x in arrays], comm, cotangent)
+    total = _sum_accumulators([sum_lines(x.astype(accumulation_dtype(x.dtype))) for x in arrays], comm, cotangent)
     return [round_accumulators(words, x.dtype) for words, x in zip(total, arrays, strict=True)]
 
 
@@ -51,14 +50,16 @@ def _fsum_transpose(*cts: Any, types: Any, comm: Comm, cotangent: str) -> list[A
     ]
 
 
-_fsum_p: Primitive = compose("fsum", _sums, _fsum_fun, batch=BATCH_FIRST, transpose=_fsum_transpose)
+_fsum_p: Primitive = compose_primitive(
+    "fsum", _fsum_abstract_eval, _fsum_fun, batch=BATCH_FIRST, transpose=_fsum_transpose
+)
 
 
 # exact_dot: the sum of products of the lines of two real arrays.
 
 
 def _exact_dot_impl(x: Any, y: Any, *, comm: Comm, cotangent: str, dtype: Any) -> list[Any]:
-    (total,) = _sum_accumulators([accumulate(x, y)], comm, cotangent)
+    (total,) = _sum_accumulators([sum_lines(x, y)], comm, cotangent)
     return [round_accumulators(total, dtype)]
 
 
@@ -76,7 +77,7 @@ def _dot_of_products(products: Any, comm: Comm, cotangent: str, dtype: Any) -> l
     return allreduce_p.bind(jnp.sum(products, axis=-1).astype(dtype), comm=comm, op=SUM, cotangent=cotangent)
 
 
-_dot_p: Primitive = compose(
+_dot_p: Primitive = compose_primitive(
     "exact_dot",
     _exact_dot_abstract_eval,
     _exact_dot_impl,
@@ -95,17 +96,17 @@ def _exact_dot_series_rule(primals: Any, series: Any, *, comm: Comm, cotangent: 
 jet_rules[_dot_p] = _exact_dot_series_rule  # type: ignore[assignment]
 
 
-def dot(x: jax.Array, y: jax.Array, dtype: Any, comm: Comm, cotangent: str) -> jax.Array:
+def exact_dot(x: jax.Array, y: jax.Array, dtype: Any, comm: Comm, cotangent: str) -> jax.Array:
     """Return the inner product over all ranks of two arrays with one axis, ``x`` conjugated, rounded to ``dtype``.
 
     Both are float32 or float64, or both complex; ``x`` may be ``y``.
     """
     params: dict[str, Any] = {"comm": comm, "cotangent": cotangent, "dtype": jnp.finfo(dtype).dtype}
-    with sites.part(sites.of_packed("exact product", [params["dtype"].name])):
-        return _dot(x, y, params)
+    with sites.annotate_calls(sites.format_packed("exact product", [params["dtype"].name])):
+        return _bind_exact_dot(x, y, params)
 
 
-def _dot(x: jax.Array, y: jax.Array, params: dict[str, Any]) -> jax.Array:
+def _bind_exact_dot(x: jax.Array, y: jax.Array, params: dict[str, Any]) -> jax.Array:
     """Bind exact_dot for real arrays; for complex ones, for real and imaginary parts in one call."""
     if not jnp.iscomplexobj(x):
         return _dot_p.bind(x, y, **params)[0]
@@ -141,18 +142,6 @@ def check_floats(x: jax.Array, what: str, refusal: str) -> None:
         raise TypeError(f"{what} has dtype {x.dtype.name}, which has no zero. Convert it to float32.")
 
 
-@overload
-def fsum(
-    x: ArrayLike,
-    axis: int | Sequence[int] | None = ...,
-    *,
-    comm: MPI.Comm | None = ...,
-    cotangent: Cotangent = ...,
-) -> jax.Array: ...
-@overload
-def fsum(
-    x: Tree, axis: int | Sequence[int] | None = ..., *, comm: MPI.Comm | None = ..., cotangent: Cotangent = ...
-) -> Tree: ...
 @eager(1)
 def fsum(
     x: Any,
@@ -198,7 +187,7 @@ def fsum(
     """
     c = comm_of(comm)
     convention = as_convention(cotangent, "fsum", c)
-    leaves, structure = flatten(x)
+    leaves, structure = flatten_tree(x)
     arrays = as_leaves(x, leaves, "x", "fsum")
     for array in arrays:
         if is_key(array):
@@ -206,7 +195,9 @@ def fsum(
         check_floats(array, "x of fsum", "whose sums are exact already: use allreduce of jnp.sum.")
     lines = [_join_axes(array, _as_fsum_axes(axis, array)) for array in arrays]
     parts = [jnp.stack([line.real, line.imag]) if jnp.iscomplexobj(line) else line for line in lines]
-    with sites.part(sites.of_packed("exact sums", [f"{math.prod(x.shape[:-1])} {x.dtype.name}" for x in parts])):
+    with sites.annotate_calls(
+        sites.format_packed("exact sums", [f"{math.prod(x.shape[:-1])} {x.dtype.name}" for x in parts])
+    ):
         sums = _fsum_p.bind(*parts, comm=c, cotangent=convention) if parts else []
     results = [jax.lax.complex(*y) if jnp.iscomplexobj(x) else y for x, y in zip(arrays, sums, strict=True)]
     return jax.tree.unflatten(structure, results)

@@ -14,8 +14,8 @@ from mpi4py import MPI
 
 from ..core.eager import eager
 from ..core.pack import pack, unpack
-from ..core.primitive import accumulation_dtype, lower_in_place, make, refuse_symbolic
-from ..core.tree import Plan, Tree, as_leaves, flatten, plan_of_each, unwrap_keys
+from ..core.primitive import accumulation_dtype, lower_in_place, make_primitive, refuse_symbolic
+from ..core.tree import Plan, Tree, as_leaves, flatten_tree, plan_of_each, unwrap_keys
 from ..jaxprs.spmd import Primitive
 from ..mpi.comm import Comm, Shift, comm_of
 from .arguments import as_axes, as_integer, as_static
@@ -50,7 +50,7 @@ def _make_halo_primitive(name: str, transposed: Callable[[], Primitive]) -> Prim
         )
         return primitive.bind(*arrays, axes=shifted, **params), list(dims)
 
-    primitive = make(name, each_same_abstract_eval, lower=lower_in_place, jvp=jvp, transpose=transpose)
+    primitive = make_primitive(name, each_same_abstract_eval, lower=lower_in_place, jvp=jvp, transpose=transpose)
     batching.primitive_batchers[primitive] = batch
     return primitive
 
@@ -66,7 +66,7 @@ def _is_list(values: Any) -> bool:
     return isinstance(values, Sequence) and not isinstance(values, str | bytes | bytearray)
 
 
-def _one_for_each(values: Any, what: str, dimensions: int, name: str) -> tuple[int, ...]:
+def _integers_per_dimension(values: Any, what: str, dimensions: int, name: str) -> tuple[int, ...]:
     """Return static integers, one for each dimension, as a tuple; raise ValueError for another number of them."""
     values = list(as_static(values, what, name, "integer")) if _is_list(values) else [as_integer(values, what, name)]
     if len(values) != dimensions:
@@ -80,7 +80,7 @@ def _one_for_each(values: Any, what: str, dimensions: int, name: str) -> tuple[i
 def _as_widths(width: Any, dimensions: int, name: str) -> tuple[int, ...]:
     """Return the widths of the ghost zones, one for each dimension; raise ValueError if negative or all zero."""
     if _is_list(width):
-        widths = _one_for_each(width, "width", dimensions, name)
+        widths = _integers_per_dimension(width, "width", dimensions, name)
     else:
         widths = (as_integer(width, "width", name),) * dimensions
     if any(w < 0 for w in widths):
@@ -116,13 +116,13 @@ def _axes_of(x: jax.Array, axes: tuple[int, ...], widths: tuple[int, ...], name:
 _LAST_TAG = 32767
 
 
-def _directions(widths: Sequence[int]) -> list[tuple[int, ...]]:
+def _message_directions(widths: Sequence[int]) -> list[tuple[int, ...]]:
     """Return the directions of messages, -1, 0 or 1 for each dimension, by the number of dimensions that they cross."""
     found = itertools.product(*((-1, 0, 1) if width else (0,) for width in widths))
     return sorted((way for way in found if any(way)), key=lambda way: sum(map(abs, way)))
 
 
-def _shift(way: Sequence[int], sign: int) -> Shift:
+def _neighbour_shift(way: Sequence[int], sign: int) -> Shift:
     crossed = tuple(d for d, step in enumerate(way) if step)
     return Shift(crossed, tuple(sign * way[d] for d in crossed))
 
@@ -145,7 +145,7 @@ _put = jax.jit(lax.dynamic_update_slice, static_argnums=2)
 
 
 @dataclass(frozen=True)
-class _Halo:
+class _HaloMessages:
     """The exchange of the arrays of a pytree: how messages are cut out of them, and put into them."""
 
     plan: Plan
@@ -154,7 +154,7 @@ class _Halo:
     widths: tuple[int, ...]
     groups: tuple[tuple[int, ...], ...]  # of arrays that travel in one message: arrays of one dtype
 
-    def cut(self, blocks: Sequence[Any], way: Sequence[int], inner: bool) -> list[Any]:
+    def cut_messages(self, blocks: Sequence[Any], way: Sequence[int], inner: bool) -> list[Any]:
         """Return a message for each group of arrays: their borders in a direction if ``inner``, else their ghosts."""
         parts = [
             _cut(x, *_message_bounds(x, axes, self.widths, way, inner))
@@ -162,7 +162,7 @@ class _Halo:
         ]
         return [pack([parts[i] for i in places], 0) if len(places) > 1 else parts[places[0]] for places in self.groups]
 
-    def put(self, blocks: list[Any], way: Sequence[int], messages: Sequence[Any]) -> None:
+    def put_ghosts(self, blocks: list[Any], way: Sequence[int], messages: Sequence[Any]) -> None:
         """Replace each array in the list ``blocks`` by one with a direction's ghosts from these messages."""
         for places, message in zip(self.groups, messages, strict=True):
             bounds = [_message_bounds(blocks[i], self.axes[i], self.widths, way, False) for i in places]
@@ -177,12 +177,14 @@ class _Halo:
         Ghosts for which no message comes keep their values, which earlier messages may have set.
         """
         filled, coming = list(blocks), iter(requests)
-        for way in _directions(self.widths):
-            self.put(filled, way, [wait_into(next(coming), own) for own in self.cut(filled, way, False)])
+        for way in _message_directions(self.widths):
+            self.put_ghosts(
+                filled, way, [wait_into(next(coming), own) for own in self.cut_messages(filled, way, False)]
+            )
         return self.plan.tree_of(filled)
 
 
-def _blocks_of(x: Any, comm: Any, width: Any, axes: Any, name: str) -> tuple[list[Any], _Halo]:
+def _blocks_of(x: Any, comm: Any, width: Any, axes: Any, name: str) -> tuple[list[Any], _HaloMessages]:
     """Return ``x``'s arrays and their exchange; TypeError if ``comm`` is not Cartesian, ValueError for unfit blocks."""
     if comm is None:
         raise TypeError(f"{name} needs a Cartesian communicator: pass what comm.Create_cart(dims, periods) gives.")
@@ -194,15 +196,15 @@ def _blocks_of(x: Any, comm: Any, width: Any, axes: Any, name: str) -> tuple[lis
         )
     dimensions = MPI.Cartcomm(comm).Get_dim()
     widths = _as_widths(width, dimensions, name)
-    given = tuple(range(dimensions)) if axes is None else _one_for_each(axes, "axes", dimensions, name)
-    leaves, tree = flatten(x)
+    given = tuple(range(dimensions)) if axes is None else _integers_per_dimension(axes, "axes", dimensions, name)
+    leaves, tree = flatten_tree(x)
     arrays = as_leaves(x, leaves, "x", name)
     refuse_symbolic(arrays, name)
     own = tuple(_axes_of(array, given, widths, name) for array in arrays)
     data = [unwrap_keys(array) for array in arrays]
     dtypes = dict.fromkeys(y.dtype for y in data)
     groups = tuple(tuple(i for i, y in enumerate(data) if y.dtype == dtype) for dtype in dtypes)
-    return data, _Halo(plan_of_each(tree, arrays), c, own, widths, groups)
+    return data, _HaloMessages(plan_of_each(tree, arrays), c, own, widths, groups)
 
 
 @eager(1)
@@ -303,10 +305,10 @@ def halo_start(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = None)
     given, halo = _blocks_of(x, comm, width, axes, "halo_start")
     blocks = [lax.convert_element_type(block, block.dtype) for block in given]  # not weak, as received arrays are not
     requests: list[Request[Any]] = []
-    for i, way in enumerate(_directions(halo.widths)):
-        borders = halo.cut(blocks, [-step for step in way], True)
-        ghosts = halo.cut(blocks, way, False)
-        source, dest, tag = _shift(way, 1), _shift(way, -1), _LAST_TAG - i
+    for i, way in enumerate(_message_directions(halo.widths)):
+        borders = halo.cut_messages(blocks, [-step for step in way], True)
+        ghosts = halo.cut_messages(blocks, way, False)
+        source, dest, tag = _neighbour_shift(way, 1), _neighbour_shift(way, -1), _LAST_TAG - i
         requests += [
             isendrecv(border, ghost, source, dest, sendtag=tag, recvtag=tag, comm=comm)
             for border, ghost in zip(borders, ghosts, strict=True)

@@ -7,22 +7,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..base.words import as_flag
 from ..core.eager import eager
 from ..core.primitive import REPLICATED, Cotangent, accumulation_dtype, as_array
-from ..core.tree import as_leaves, flatten
+from ..core.tree import as_leaves, flatten_tree
 from ..mpi.comm import comm_of
 from ..mpi.mpi import MPI
-from .arguments import as_convention, as_static, as_static_flag
+from .arguments import as_convention, as_static
 from .collective import allreduce
 from .exact import check_floats, fsum
-from .exact import dot as exact_dot
+from .exact import exact_dot as exact_dot
 
 _ORDS = (1, 2, jnp.inf, "rms")
 
 
 def _flatten_vector(tree: Any, what: str, name: str) -> tuple[list[jax.Array], Any]:
     """Return the leaves of a vector as arrays, and its structure; raise ValueError if it has none."""
-    leaves, structure = flatten(tree)
+    leaves, structure = flatten_tree(tree)
     if not leaves:
         raise ValueError(
             f"{what} of {name} is {tree!r}, which has no arrays. A rank without entries passes empty arrays."
@@ -35,7 +36,7 @@ def _as_masks(mask: Any, leaves: list[jax.Array], structure: Any, name: str) -> 
     """Return for each leaf the mask of entries that count, or None for all; raise ValueError if structures differ."""
     if mask is None:
         return [None] * len(leaves)
-    given, given_structure = flatten(mask)
+    given, given_structure = flatten_tree(mask)
     if given_structure != structure:
         if not jax.tree_util.all_leaves([mask]):
             raise ValueError(
@@ -64,11 +65,11 @@ def _apply_masks(leaves: list[jax.Array], masks: list[jax.Array | None], dtype: 
     return [x if m is None else jnp.where(m, x, jnp.zeros_like(x)) for x, m in zip(typed, masks, strict=True)]
 
 
-def _dot(x: jax.Array, y: jax.Array) -> jax.Array:
+def _local_vdot(x: jax.Array, y: jax.Array) -> jax.Array:
     return jnp.vdot(x, y, precision=jax.lax.Precision.HIGHEST)
 
 
-def _concatenate(leaves: list[jax.Array], masks: list[jax.Array | None], work: Any, what: str) -> jax.Array:
+def _concatenate_leaves(leaves: list[jax.Array], masks: list[jax.Array | None], work: Any, what: str) -> jax.Array:
     """Return the masked leaves in one flat array of dtype ``work``; raise TypeError if not floats or complex."""
     for leaf in leaves:
         check_floats(leaf, what, "but exact is for floats and complex numbers. Convert it, or leave out exact.")
@@ -76,7 +77,7 @@ def _concatenate(leaves: list[jax.Array], masks: list[jax.Array | None], work: A
 
 
 def _is_exact(exact: Any, name: str) -> bool:
-    return as_static_flag(exact, "exact", name)
+    return as_flag(as_static(exact, "exact", name, "bool"), "exact", name)
 
 
 @eager(2)
@@ -139,10 +140,14 @@ def vdot(
     work = accumulation_dtype(dtype)
     masks = _as_masks(mask, xs, structure, "vdot")
     if _is_exact(exact, "vdot"):
-        one = _concatenate(xs, masks, work, "x of vdot")
-        other = one if all(a is b for a, b in zip(xs, ys, strict=True)) else _concatenate(ys, masks, work, "y of vdot")
+        one = _concatenate_leaves(xs, masks, work, "x of vdot")
+        other = (
+            one
+            if all(a is b for a, b in zip(xs, ys, strict=True))
+            else _concatenate_leaves(ys, masks, work, "y of vdot")
+        )
         return exact_dot(one, other, dtype, c, convention).astype(dtype)
-    parts = list(map(_dot, _apply_masks(xs, masks, work), _apply_masks(ys, masks, work)))
+    parts = list(map(_local_vdot, _apply_masks(xs, masks, work), _apply_masks(ys, masks, work)))
     own = sum(parts[1:], parts[0])
     if own.dtype == bool:
         raise TypeError("vdot cannot sum up bools. Convert them, to int32 for their number.")
@@ -207,12 +212,14 @@ def norm(
         own = _part_of_norm(leaves, masks, ord=ord, work=work)
         total = allreduce(own, op=MPI.MAX if ord == jnp.inf else MPI.SUM, comm=comm, cotangent=cotangent)
     elif ord == 1:
-        total = fsum(_sizes(_concatenate(leaves, masks, work, "x of norm")), comm=comm, cotangent=cotangent)
+        total = fsum(
+            _absolute_values(_concatenate_leaves(leaves, masks, work, "x of norm")), comm=comm, cotangent=cotangent
+        )
     else:
-        one = _concatenate(leaves, masks, work, "x of norm")
+        one = _concatenate_leaves(leaves, masks, work, "x of norm")
         total = exact_dot(one, one, work, c, convention).real
         if ord == "rms":
-            count = _count(leaves, masks)  # in two numbers that float32 represents
+            count = _count_entries(leaves, masks)  # in two numbers that float32 represents
             parts = jnp.stack([jnp.asarray(n, total.dtype) for n in (count // _MANY * _MANY, count % _MANY)])
             total = jnp.stack([total, fsum(parts, comm=comm, cotangent=cotangent)])
     return _norm_of(total, ord=ord, real=jnp.finfo(dtype).dtype)
@@ -226,24 +233,24 @@ def _part_of_norm(leaves: list[jax.Array], masks: list[jax.Array | None], *, ord
     """Return this rank's operand of a norm's reduction: a sum, or the maximum for inf; for "rms" with a count, too."""
     parts = _apply_masks(leaves, masks, work)
     if ord in (1, jnp.inf):
-        sizes = list(map(_sizes, parts))
+        sizes = list(map(_absolute_values, parts))
         if ord == 1:
             return jnp.stack(list(map(jnp.sum, sizes))).sum()
         return jnp.stack([y.max() if y.size else y.sum() for y in sizes]).max()
-    squares = jnp.stack([_dot(part, part).real for part in parts]).sum()
+    squares = jnp.stack([_local_vdot(part, part).real for part in parts]).sum()
     if ord == 2:
         return squares
-    return jnp.stack([squares, jnp.asarray(_count(leaves, masks), squares.dtype)])
+    return jnp.stack([squares, jnp.asarray(_count_entries(leaves, masks), squares.dtype)])
 
 
 @functools.partial(jax.jit, static_argnames=("ord", "real"))
 def _norm_of(total: jax.Array, *, ord: float | str, real: Any) -> jax.Array:
     if ord == "rms":
         total = total[0] / jnp.maximum(total[1], 1)
-    return (_root(total) if ord in (2, "rms") else total).astype(real)
+    return (_square_root(total) if ord in (2, "rms") else total).astype(real)
 
 
-def _sizes(part: jax.Array) -> jax.Array:
+def _absolute_values(part: jax.Array) -> jax.Array:
     """Return absolute values, without JAX's derivative of 1 at zero, which for XLA all subnormals are."""
     sizes = jnp.abs(part)
     return jnp.where(part != 0, sizes, jax.lax.stop_gradient(sizes))
@@ -252,13 +259,13 @@ def _sizes(part: jax.Array) -> jax.Array:
 _MANY = 1 << 20
 
 
-def _count(leaves: list[jax.Array], masks: list[jax.Array | None]) -> Any:
+def _count_entries(leaves: list[jax.Array], masks: list[jax.Array | None]) -> Any:
     return sum(
         leaf.size if m is None else jnp.broadcast_to(m, leaf.shape).sum() for leaf, m in zip(leaves, masks, strict=True)
     )
 
 
-def _root(square: Any) -> Any:
+def _square_root(square: Any) -> Any:
     """Return the square root, with derivative zero at zero: JAX's is infinite, which times zero is NaN."""
     is_zero = square == 0
     return jnp.where(is_zero, 0, jnp.sqrt(jnp.where(is_zero, 1, square)))

@@ -7,16 +7,14 @@ are not used: MPIs differ on two periodic ranks, and one of them hangs where a r
 from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax.core import ShapedArray
-from jax.typing import ArrayLike
 
 from ..core.eager import eager
-from ..core.primitive import as_array, compose, make
-from ..core.tree import Tree, as_leaf, call_per_leaf, unwrap_keys
+from ..core.primitive import as_array, compose_primitive, make_primitive
+from ..core.tree import as_leaf, call_per_leaf, unwrap_keys
 from ..jaxprs.spmd import Primitive, with_shape
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
@@ -106,7 +104,7 @@ def _exchange_transpose_rule(
     return [_exchange_rows(ct, recvcounts, sendcounts, comm, degrees, not back, capacity)]
 
 
-exchange_p: Primitive = make(
+exchange_p: Primitive = make_primitive(
     "exchange", exchanged_abstract_eval, batch=BATCH_SECOND, transpose=_exchange_transpose_rule
 )
 
@@ -128,7 +126,7 @@ def _neighbor_allgather_transpose_rule(ct: Any, *, types: Any, comm: Comm, degre
     return [jnp.sum(parts, axis=0, dtype=ct.dtype)]
 
 
-neighbor_allgather_p: Primitive = compose(
+neighbor_allgather_p: Primitive = compose_primitive(
     "neighbor_allgather",
     _neighbor_allgather_abstract_eval,
     _neighbor_allgather_impl,
@@ -140,10 +138,6 @@ neighbor_allgather_p: Primitive = compose(
 # The operations
 
 
-@overload
-def neighbor_allgather(x: ArrayLike, *, comm: MPI.Topocomm) -> jax.Array: ...
-@overload
-def neighbor_allgather(x: Tree, *, comm: MPI.Topocomm) -> Tree: ...
 @call_per_leaf()
 def neighbor_allgather(x: Any, *, comm: MPI.Topocomm) -> Any:
     """Send this rank's array to all its neighbours, and receive theirs.
@@ -181,10 +175,6 @@ def neighbor_allgather(x: Any, *, comm: MPI.Topocomm) -> Any:
     return neighbor_allgather_p.bind(x, comm=c, degrees=degrees)[0]
 
 
-@overload
-def neighbor_alltoall(x: ArrayLike, *, comm: MPI.Topocomm) -> jax.Array: ...
-@overload
-def neighbor_alltoall(x: Tree, *, comm: MPI.Topocomm) -> Tree: ...
 @call_per_leaf(keys=True)
 def neighbor_alltoall(x: Any, *, comm: MPI.Topocomm) -> Any:
     """Send a slice of this rank's array to each of its neighbours, and receive one from each.
@@ -223,22 +213,6 @@ def neighbor_alltoall(x: Any, *, comm: MPI.Topocomm) -> Any:
     return _exchange_rows(unwrap_keys(x), (1,) * degrees.out, (1,) * degrees.in_, c, degrees, back=False)
 
 
-@overload
-def neighbor_alltoallv(
-    x: ArrayLike, sendcounts: Any, recvcounts: Any = ..., *, capacity: None = ..., comm: MPI.Topocomm
-) -> jax.Array: ...
-@overload
-def neighbor_alltoallv(
-    x: ArrayLike, sendcounts: Any, recvcounts: Any = ..., *, capacity: int, template: Any = ..., comm: MPI.Topocomm
-) -> tuple[jax.Array, jax.Array]: ...
-@overload
-def neighbor_alltoallv(
-    x: Tree, sendcounts: Any, recvcounts: Any = ..., *, capacity: None = ..., comm: MPI.Topocomm
-) -> Tree: ...
-@overload
-def neighbor_alltoallv(
-    x: Tree, sendcounts: Any, recvcounts: Any = ..., *, capacity: int, template: Any = ..., comm: MPI.Topocomm
-) -> tuple[Tree, jax.Array]: ...
 @eager(1)
 def neighbor_alltoallv(
     x: Any,

@@ -1,73 +1,25 @@
 """Messages from one rank to another: one block for each operation, as in collective.py."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, TypedDict, Unpack, overload
+from typing import Any, Unpack, overload
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import ShapedArray
 from jax.typing import ArrayLike
 
-from ..base.tracebacks import PACKAGE
-from ..core.primitive import as_array, compose, make
+from ..core.primitive import as_array, compose_primitive, make_primitive
 from ..core.rank import rank_at
 from ..core.tree import Tree, call_per_leaf
-from ..core.values import has_values, joined, split, status_types
+from ..core.values import has_values, join_numbers, split_numbers
 from ..core.windows import use_windows
 from ..jaxprs.spmd import Primitive
 from ..mpi import native
-from ..mpi.comm import NO_STATUS, STATUS_NUMBERS, Comm, Shift, Status, comm_of, status_of
+from ..mpi.comm import NO_STATUS, STATUS_BYTES, STATUS_RESULT, Comm, Shift, Status, comm_of, status_of
 from ..mpi.mpi import MPI
-from .arguments import ANY_SOURCE, ANY_TAG, Rank, Tag, Tags, Template, as_integer, as_message, as_static_flag
+from .arguments import ANY_SOURCE, ANY_TAG, Rank, Tag, TagArguments, as_integer, as_message
 from .shapes import BATCH_LAST, empty_abstract_eval, same_abstract_eval
-
-# The status of a received message
-
-
-class MessageStatus(NamedTuple):
-    """The status of a received message, as integers of the program.
-
-    ``recv``, ``sendrecv`` and ``wait`` return it behind the array if they are called with ``return_status=True``. The
-    integers may be traced: a later call in the same program may answer ``source``, or branch on ``tag``.
-
-    Args:
-        source: the rank that sent the message; ``MPI.PROC_NULL`` if there is none.
-        tag: the message's tag; ``MPI.ANY_TAG`` if there is no message.
-        length: how many items of the template's dtype came. Under ``jax.vmap``, how many came for each example, since
-            one message carries the whole batch.
-
-    Example:
-        >>> import jax.numpy as jnp, mpixla
-        >>> comm = mpixla.get_default_comm()
-        >>> rank, size = comm.Get_rank(), comm.Get_size()
-        >>> x = jnp.ones(3)
-        >>> y, status = mpixla.sendrecv(x, x, (rank - 1) % size, (rank + 1) % size, sendtag=7, return_status=True)
-        >>> int(status.source) == (rank - 1) % size, int(status.tag), int(status.length)
-        (True, 7, 3)
-    """
-
-    source: jax.Array
-    tag: jax.Array
-    length: jax.Array
-
-
-MessageStatus.__module__ = PACKAGE
-
-
-def _as_status(status: Any, return_status: Any, name: str) -> Status:
-    """Return the status that a receive's arguments ask for; raise TypeError if they ask for two."""
-    if not as_static_flag(return_status, "return_status", name):
-        return status_of(status)
-    if status is not None:
-        raise TypeError(f"{name} takes a status to fill, or returns one (return_status=True), but not both.")
-    return STATUS_NUMBERS
-
-
-def array_and_status(results: Sequence[Any]) -> Any:
-    """Return a receive's array; and its status, if that is a result."""
-    array, *status = results
-    return (array, MessageStatus(*jnp.unstack(status[0]))) if status else array
-
 
 # recv
 
@@ -75,10 +27,11 @@ def array_and_status(results: Sequence[Any]) -> Any:
 def _recv_abstract_eval(*operands: ShapedArray, status: Status, **params: Any) -> list[ShapedArray]:
     """Return the results' types: the template's, the last array's; and the status's if it is a result."""
     template = operands[-1 - has_values(params)]
-    return [template, *status_types(template, status)]
+    content = ShapedArray((STATUS_BYTES,), np.dtype(np.uint8))
+    return [template, content] if status == STATUS_RESULT else [template]
 
 
-def of_template(ct: Any, source: Any, comm: Comm) -> Any:
+def template_cotangent(ct: Any, source: Any, comm: Comm) -> Any:
     """Return the cotangent of a template: the result's if the source is ``PROC_NULL``, else zeros.
 
     The zeros have the same batch, since they may go on into a call that all ranks make.
@@ -99,13 +52,13 @@ def if_any(recvtag: Any, then: Any, otherwise: Any) -> Any:
 
 def _recv_transpose_impl(ct: Any, *values: Any, comm: Comm, status: Status, **message: Any) -> list[Any]:
     """Send the cotangent to the source, if it is a rank, and return the template's; TypeError for ``ANY_SOURCE``."""
-    known = joined(message, values)
+    known = join_numbers(message, values)
     source, tag = known["source"], known["recvtag"]
     if isinstance(source, jax.Array) or source != native.PROC_NULL:
         refuse_any_source(source, "recv")
-        params, route = split({"dest": source, "sendtag": if_any(tag, 0, tag)})
+        params, route = split_numbers({"dest": source, "sendtag": if_any(tag, 0, tag)})
         send_p.bind(ct, *route, comm=comm, **params)
-    return [of_template(ct, source, comm)]
+    return [template_cotangent(ct, source, comm)]
 
 
 def refuse_any_source(source: Any, name: str) -> None:
@@ -117,16 +70,16 @@ def refuse_any_source(source: Any, name: str) -> None:
         )
 
 
-def _recv_transpose_rule(ct: Any, *_: Any, types: Any, values: Sequence[Any] = (), **params: Any) -> list[Any]:
+def _recv_transpose_rule(ct: Any, *, types: Any, values: Sequence[Any] = (), **params: Any) -> list[Any]:
     return recv_transpose_p.bind(ct, *values, **params)
 
 
 def _recv_transpose_transpose_rule(ct: Any, *, types: Any, values: Sequence[Any] = (), **params: Any) -> list[Any]:
-    return recv_p.bind(ct, *values, **params)[:1]
+    return recv_p.bind(ct, *values, **params)
 
 
-recv_p: Primitive = make("recv", _recv_abstract_eval, batch=BATCH_LAST, transpose=_recv_transpose_rule)
-recv_transpose_p: Primitive = compose(
+recv_p: Primitive = make_primitive("recv", _recv_abstract_eval, batch=BATCH_LAST, transpose=_recv_transpose_rule)
+recv_transpose_p: Primitive = compose_primitive(
     "recv_transpose",
     same_abstract_eval,
     _recv_transpose_impl,
@@ -135,38 +88,15 @@ recv_transpose_p: Primitive = compose(
 )
 
 
-class _Receiving(TypedDict, total=False):
-    tag: Tag
-    comm: MPI.Comm | None
-
-
 @overload
 def recv(
-    x: Template, source: Rank = ..., *, return_status: Literal[True], **more: Unpack[_Receiving]
-) -> tuple[jax.Array, MessageStatus]: ...
-@overload
-def recv(
-    x: Tree, source: Rank = ..., *, return_status: Literal[True], **more: Unpack[_Receiving]
-) -> tuple[Tree, MessageStatus]: ...
-@overload
-def recv(
-    x: Template,
-    source: Rank = ...,
-    *,
-    status: MPI.Status | None = ...,
-    return_status: Literal[False] = ...,
-    **more: Unpack[_Receiving],
+    x: ArrayLike, source: Rank = ..., *, tag: Tag = ..., comm: MPI.Comm | None = ..., status: MPI.Status | None = ...
 ) -> jax.Array: ...
 @overload
 def recv(
-    x: Tree,
-    source: Rank = ...,
-    *,
-    status: MPI.Status | None = ...,
-    return_status: Literal[False] = ...,
-    **more: Unpack[_Receiving],
+    x: Tree, source: Rank = ..., *, tag: Tag = ..., comm: MPI.Comm | None = ..., status: MPI.Status | None = ...
 ) -> Tree: ...
-@call_per_leaf(template=True)
+@call_per_leaf()
 def recv(
     x: Any,
     source: Rank = ANY_SOURCE,
@@ -174,25 +104,22 @@ def recv(
     tag: Tag = ANY_TAG,
     comm: MPI.Comm | None = None,
     status: MPI.Status | None = None,
-    return_status: bool = False,
 ) -> Any:
     """Receive an array from another rank.
 
     Args:
-        x: a template: the result has its shape and dtype. ``x`` is not modified. It may be a ``jax.ShapeDtypeStruct``,
-            which stands for zeros, a constant. Or a pytree of templates, which is received leaf by leaf.
+        x: a template: the result has its shape and dtype. ``x`` is not modified. Or a pytree of templates, which is
+            received leaf by leaf.
         source: the rank that sends, ``MPI.ANY_SOURCE`` or ``MPI.PROC_NULL``; or a ``Shift``. Traced, it is an integer
             that is known when the program runs.
         tag: the message's tag, or ``MPI.ANY_TAG``. It may be traced.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
         status: filled, each time the call runs, with the message's source, tag and length. Of a pytree each array is a
             message, and the status is the last one's.
-        return_status: whether the message's source, tag and length are returned, too, as integers of the program
-            (``MessageStatus``).
 
     Returns:
         The array that was received. Where the message is shorter than the template, and from ``MPI.PROC_NULL``,
-        the template's values remain. With ``return_status=True`` a pair of the array and the status.
+        the template's values remain.
 
     Derivative:
         Linear in the message and the template. Reverse mode: the cotangent is sent back to ``source``, which must not
@@ -202,7 +129,7 @@ def recv(
 
     Raises:
         TypeError: for a source or tag that is not an integer, a ``comm`` that is no intra-communicator, a
-            ``status`` that is no ``MPI.Status`` or given with ``return_status=True``, or a dtype that MPI cannot move.
+            ``status`` that is no ``MPI.Status``, or a dtype that MPI cannot move.
         ValueError: for a source that is not a rank or direction of the communicator, a tag out of range, or a
             communicator that was freed.
         jax.errors.JaxRuntimeError: when running, for a message that is longer than the template, or a traced source or
@@ -214,9 +141,9 @@ def recv(
         >>> mpixla.recv(jnp.arange(3), source=MPI.PROC_NULL)
         Array([0, 1, 2], dtype=int32)
     """
-    x, c, wanted = as_array(x, "x", "recv"), comm_of(comm), _as_status(status, return_status, "recv")
-    message, values = split(as_message("recv", c, source=source, recvtag=tag))
-    return array_and_status(recv_p.bind(x, *values, comm=c, status=wanted, **message))
+    x, c = as_array(x, "x", "recv"), comm_of(comm)
+    message, values = split_numbers(as_message("recv", c, source=source, recvtag=tag))
+    return recv_p.bind(x, *values, comm=c, status=status_of(status), **message)[0]
 
 
 # send
@@ -230,7 +157,7 @@ def _send_transpose_rule(*args: Any, **params: Any) -> list[Any]:
     )
 
 
-send_p: Primitive = make("send", empty_abstract_eval, batch=BATCH_LAST, transpose=_send_transpose_rule)
+send_p: Primitive = make_primitive("send", empty_abstract_eval, batch=BATCH_LAST, transpose=_send_transpose_rule)
 
 
 @call_per_leaf()
@@ -263,14 +190,14 @@ def send(x: Any, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> N
         >>> mpixla.send(jnp.ones(3), dest=MPI.PROC_NULL)
     """
     x, c = as_array(x, "x", "send"), comm_of(comm)
-    message, values = split(as_message("send", c, dest=dest, sendtag=tag))
+    message, values = split_numbers(as_message("send", c, dest=dest, sendtag=tag))
     send_p.bind(x, *values, comm=c, **message)
 
 
 # sendrecv
 
 
-def swapped(message: dict[str, Any]) -> dict[str, Any]:
+def reverse_message(message: dict[str, Any]) -> dict[str, Any]:
     """Return the ranks and tags of the cotangents' messages: each goes back to the message's sender, under its tag.
 
     If ``recvtag`` is ``ANY_TAG``, it is sent under ``sendtag`` and received under ``ANY_TAG``.
@@ -285,38 +212,31 @@ def swapped(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sendrecv_transpose_rule(
-    ct: Any, *_: Any, types: Any, comm: Comm, status: Status, values: Sequence[Any] = (), **message: Any
+    ct: Any, *, types: Any, comm: Comm, status: Status, values: Sequence[Any] = (), **message: Any
 ) -> list[Any]:
     """Exchange cotangents the other way; return the operand's, and the template's: zeros unless ``PROC_NULL``."""
-    known = joined(message, values)
+    known = join_numbers(message, values)
     refuse_any_source(known["source"], "sendrecv")
-    params, route = split(swapped(known))
+    params, route = split_numbers(reverse_message(known))
     nothing = jnp.zeros(types[0].shape, types[0].dtype)
     (arrived,) = sendrecv_p.bind(ct, nothing, *route, comm=comm, status=NO_STATUS, **params)
-    return [arrived, of_template(ct, known["source"], comm)]
+    return [arrived, template_cotangent(ct, known["source"], comm)]
 
 
-sendrecv_p: Primitive = make("sendrecv", _recv_abstract_eval, batch=BATCH_LAST, transpose=_sendrecv_transpose_rule)
+sendrecv_p: Primitive = make_primitive(
+    "sendrecv", _recv_abstract_eval, batch=BATCH_LAST, transpose=_sendrecv_transpose_rule
+)
 
 
-@overload
-def sendrecv(
-    sendbuf: Any, recvbuf: Template, source: Rank, dest: Rank, *, return_status: Literal[True], **more: Unpack[Tags]
-) -> tuple[jax.Array, MessageStatus]: ...
-@overload
-def sendrecv(
-    sendbuf: Any, recvbuf: Tree, source: Rank, dest: Rank, *, return_status: Literal[True], **more: Unpack[Tags]
-) -> tuple[Tree, MessageStatus]: ...
 @overload
 def sendrecv(
     sendbuf: Any,
-    recvbuf: Template,
+    recvbuf: ArrayLike,
     source: Rank,
     dest: Rank,
     *,
     status: MPI.Status | None = ...,
-    return_status: Literal[False] = ...,
-    **more: Unpack[Tags],
+    **more: Unpack[TagArguments],
 ) -> jax.Array: ...
 @overload
 def sendrecv(
@@ -326,10 +246,9 @@ def sendrecv(
     dest: Rank,
     *,
     status: MPI.Status | None = ...,
-    return_status: Literal[False] = ...,
-    **more: Unpack[Tags],
+    **more: Unpack[TagArguments],
 ) -> Tree: ...
-@call_per_leaf(2, template=True)
+@call_per_leaf(2)
 def sendrecv(
     sendbuf: Any,
     recvbuf: Any,
@@ -340,15 +259,13 @@ def sendrecv(
     recvtag: Tag = ANY_TAG,
     comm: MPI.Comm | None = None,
     status: MPI.Status | None = None,
-    return_status: bool = False,
 ) -> Any:
     """Send an array to one rank and receive one from another, at the same time.
 
     Args:
         sendbuf: the array to send, or a pytree of arrays, which is sent leaf by leaf.
         recvbuf: a template: the result has its shape and dtype, which may differ from ``sendbuf``'s. ``recvbuf``
-            is not modified. It may be a ``jax.ShapeDtypeStruct``, which stands for zeros. For a pytree it is a pytree
-            of the same structure.
+            is not modified. For a pytree it is a pytree of the same structure.
         source: the rank to receive from, ``MPI.ANY_SOURCE`` or ``MPI.PROC_NULL``; or a ``Shift``.
         dest: the rank to send to, or ``MPI.PROC_NULL``; or a ``Shift``. Where both are a ``Shift``, the program is the
             same on every rank. Ranks may be traced: integers that are known when the program runs, one program for all
@@ -357,11 +274,10 @@ def sendrecv(
         recvtag: the tag of the message to receive, or ``MPI.ANY_TAG``. It may be traced.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
         status: filled with the received message's source, tag and length, as by ``recv``.
-        return_status: whether these are returned, too, as by ``recv``.
 
     Returns:
         The array that was received. Where the message is shorter than the template, and from ``MPI.PROC_NULL``,
-        the template's values remain. With ``return_status=True`` a pair of the array and the status.
+        the template's values remain.
 
     Derivative:
         Linear in the message and the template. Reverse mode: the cotangent goes to ``source``, and that of
@@ -383,9 +299,11 @@ def sendrecv(
     """
     sendbuf = as_array(sendbuf, "sendbuf", "sendrecv")
     recvbuf = as_array(recvbuf, "recvbuf", "sendrecv")
-    c, wanted = comm_of(comm), _as_status(status, return_status, "sendrecv")
-    message, values = split(as_message("sendrecv", c, dest=dest, sendtag=sendtag, source=source, recvtag=recvtag))
-    return array_and_status(sendrecv_p.bind(sendbuf, recvbuf, *values, comm=c, status=wanted, **message))
+    c = comm_of(comm)
+    message, values = split_numbers(
+        as_message("sendrecv", c, dest=dest, sendtag=sendtag, source=source, recvtag=recvtag)
+    )
+    return sendrecv_p.bind(sendbuf, recvbuf, *values, comm=c, status=status_of(status), **message)[0]
 
 
 # shift

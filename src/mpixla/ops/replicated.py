@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from ..checks.sites import number_of
 from ..core.eager import eager
-from ..core.primitive import lower_in_place, make
+from ..core.primitive import lower_in_place, make_primitive
 from ..core.tree import Tree, as_leaf, plan_of_each, refuse_started, unwrap_keys
 from ..jaxprs.spmd import Primitive
 from ..mpi import native
@@ -28,7 +28,7 @@ def _assert_replicated_transpose_rule(*cotangents: Any, types: Any, **params: An
     return list(cotangents)
 
 
-assert_replicated_p: Primitive = make(
+assert_replicated_p: Primitive = make_primitive(
     "assert_replicated",
     each_same_abstract_eval,
     lower=lower_in_place,
@@ -39,15 +39,15 @@ assert_replicated_p: Primitive = make(
 
 
 @functools.cache
-def _number(name: str) -> int:
+def _register_name(name: str) -> int:
     """Return the hash of a name, equal on every rank; pass the name to the C library for its report, once."""
     number = number_of(name.encode())
-    native.check(native.lib.mpixla_site_name(number, name.encode()))
+    native.check_result(native.lib.mpixla_site_name(number, name.encode()))
     return number
 
 
 def _leaf_number(path: str, x: jax.Array) -> int:
-    return _number(f"{f'leaf {path}' if path else 'the array'} of shape {x.shape} and data type {x.dtype.name}")
+    return _register_name(f"{f'leaf {path}' if path else 'the array'} of shape {x.shape} and data type {x.dtype.name}")
 
 
 # The meaning of a difference (native/ops/replicated.h): an error of assert_replicated, an error of checked mode, or a
@@ -55,9 +55,9 @@ def _leaf_number(path: str, x: jax.Array) -> int:
 _ASSERTED, CHECKED, REPORTED = range(3)
 
 
-def compare(values: Mapping[str, Any], comm: Comm, checked: int) -> None:
+def compare_arrays(values: Mapping[str, Any], comm: Comm, checked: int) -> None:
     """Compare named arrays between ranks: if they differ, fail (``CHECKED``), or print a report once (``REPORTED``)."""
-    assert_replicated_p.bind(*values.values(), comm=comm, leaves=tuple(map(_number, values)), checked=checked)
+    assert_replicated_p.bind(*values.values(), comm=comm, leaves=tuple(map(_register_name, values)), checked=checked)
 
 
 @eager(1)
@@ -100,5 +100,7 @@ def assert_replicated(tree: Tree, *, comm: MPI.Comm | None = None) -> Tree:
     leaves = tuple(_leaf_number(jax.tree_util.keystr(path), x) for (path, _), x in zip(paths, arrays, strict=True))
     # A rank without leaves takes part as well.
     data = [unwrap_keys(x) for x in arrays] if arrays else [jnp.zeros(0)]
-    results = assert_replicated_p.bind(*data, comm=c, leaves=leaves or (_number("an empty tree"),), checked=_ASSERTED)
+    results = assert_replicated_p.bind(
+        *data, comm=c, leaves=leaves or (_register_name("an empty tree"),), checked=_ASSERTED
+    )
     return plan_of_each(structure, arrays).tree_of(results if arrays else [])

@@ -7,20 +7,19 @@ each row larger: it travels as the second axis.
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
-from jax.typing import ArrayLike
 
 from ..core.eager import eager
-from ..core.primitive import REPLICATED, Cotangent, make
+from ..core.primitive import REPLICATED, Cotangent, make_primitive
 from ..core.rank import own_rank
 from ..core.rules import Transpose
-from ..core.tree import Tree, as_leaf, as_leaves, call_per_leaf, flatten, unwrap_keys
-from ..core.values import split
+from ..core.tree import as_leaf, as_leaves, call_per_leaf, flatten_tree, unwrap_keys
+from ..core.values import split_numbers
 from ..jaxprs.spmd import Primitive, with_shape
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
@@ -38,12 +37,13 @@ from .shapes import BATCH_SECOND
 
 def bind(primitive: Primitive, x: Any, counts: dict[str, Any], **params: Any) -> Any:
     """Bind a primitive with counts, each a static tuple or an array known at run time, and return its one result."""
-    known, values = split(counts)
+    known, values = split_numbers(counts)
     return primitive.bind(x, *values, **known, **params)[0]
 
 
-def as_rows(x: Any, name: str, fits: tuple[int, str] | None) -> jax.Array:
-    """Return an array of rows; raise ValueError if it has no axis, or not the number of rows that it must have.
+@call_per_leaf(keys=True)
+def communicate_rows(x: Any, name: str, fits: tuple[int, str] | None, communicate: Callable[[Any], Any]) -> Any:
+    """Check that ``x`` has the expected number of rows, pass it to ``communicate``, and return the result.
 
     ``fits``: that number and the reason for it; None for any number.
     """
@@ -52,13 +52,7 @@ def as_rows(x: Any, name: str, fits: tuple[int, str] | None) -> jax.Array:
         raise ValueError(f"{name} communicates rows, entries of the first axis, but x is a scalar and has no axis.")
     if fits and x.shape[0] != fits[0]:
         raise ValueError(f"{name} needs an x with {fits[0]} rows on this rank, {fits[1]}, but x has shape {x.shape}.")
-    return x
-
-
-@call_per_leaf(keys=True)
-def communicate_rows(x: Any, name: str, fits: tuple[int, str] | None, communicate: Callable[[Any], Any]) -> Any:
-    """Check that ``x`` has the expected number of rows (``as_rows``), pass it to ``communicate``; return the result."""
-    return communicate(unwrap_keys(as_rows(x, name, fits)))
+    return communicate(unwrap_keys(x))
 
 
 def with_template_and_counts(rows: Any, counts: Any, capacity: int | None, template: Any, name: str) -> Any:
@@ -76,7 +70,7 @@ def with_template_and_counts(rows: Any, counts: Any, capacity: int | None, templ
 
     if template is None:
         return rows, counts
-    (parts, structure), (templates, other) = flatten(rows), flatten(template)
+    (parts, structure), (templates, other) = flatten_tree(rows), flatten_tree(template)
     if other != structure:
         raise ValueError(f"template of {name} must have the structure of x, {structure}, but has {other}.")
     templates = as_leaves(template, templates, "template", name)
@@ -86,7 +80,7 @@ def with_template_and_counts(rows: Any, counts: Any, capacity: int | None, templ
 # Helpers that the operations share.
 
 
-def resized(x: ShapedArray, counts: Any, capacity: int | None) -> list[ShapedArray]:
+def resize_type(x: ShapedArray, counts: Any, capacity: int | None) -> list[ShapedArray]:
     """Return the type with ``sum(counts)`` rows, or with ``capacity`` rows if there is one."""
     return [with_shape(x, (sum(counts) if capacity is None else capacity, *x.shape[1:]))]
 
@@ -119,8 +113,7 @@ def with_capacity(transpose: Transpose) -> Transpose:
     return transpose_with_capacity
 
 
-def each_rank(comm: Comm) -> str:
-    """Return the words of a refusal for what there must be one number for."""
+def _name_ranks(comm: Comm) -> str:
     return f"each of the {comm.size} ranks of communicator '{comm.name}'"
 
 
@@ -129,7 +122,7 @@ def _counts_of_all(counts: Any, name: str, comm: Comm, capacity: int | None) -> 
     if capacity is not None and not isinstance(counts, Sequence) and np.ndim(counts) == 0:
         convention = as_convention(REPLICATED, name, comm)
         return allgather_p.bind(as_integers(counts, "counts", name), comm=comm, cotangent=convention)[0]
-    return as_counts(counts, "counts", name, comm.size, each_rank(comm), capacity)
+    return as_counts(counts, "counts", name, comm.size, _name_ranks(comm), capacity)
 
 
 def _expected_rows(counts: Any, comm: Comm, capacity: int | None) -> tuple[int, str] | None:
@@ -140,15 +133,10 @@ def _expected_rows(counts: Any, comm: Comm, capacity: int | None) -> tuple[int, 
 # allgatherv
 
 
-class _Gathering(TypedDict, total=False):
-    comm: MPI.Comm | None
-    cotangent: Cotangent
-
-
 def _allgatherv_abstract_eval(
     x: ShapedArray, *values: ShapedArray, counts: Any, capacity: int | None, **params: Any
 ) -> list[ShapedArray]:
-    return resized(x, counts, capacity)
+    return resize_type(x, counts, capacity)
 
 
 @with_capacity
@@ -158,23 +146,11 @@ def _allgatherv_transpose_rule(
     return [_take_own_rows(replicated_cotangent(ct, comm, cotangent), values, comm, counts, capacity)]
 
 
-allgatherv_p: Primitive = make(
+allgatherv_p: Primitive = make_primitive(
     "allgatherv", _allgatherv_abstract_eval, batch=BATCH_SECOND, transpose=_allgatherv_transpose_rule
 )
 
 
-@overload
-def allgatherv(x: ArrayLike, counts: Any, *, capacity: None = ..., **options: Unpack[_Gathering]) -> jax.Array: ...
-@overload
-def allgatherv(
-    x: ArrayLike, counts: Any, *, capacity: int, template: Any = ..., **options: Unpack[_Gathering]
-) -> tuple[jax.Array, jax.Array]: ...
-@overload
-def allgatherv(x: Tree, counts: Any, *, capacity: None = ..., **options: Unpack[_Gathering]) -> Tree: ...
-@overload
-def allgatherv(
-    x: Tree, counts: Any, *, capacity: int, template: Any = ..., **options: Unpack[_Gathering]
-) -> tuple[Tree, jax.Array]: ...
 @eager(1)
 def allgatherv(
     x: Any,
@@ -245,7 +221,7 @@ def exchanged_abstract_eval(
     x: ShapedArray, *values: ShapedArray, recvcounts: Any, capacity: int | None, **params: Any
 ) -> list[ShapedArray]:
     """Return the type with ``sum(recvcounts)`` rows, or with ``capacity`` rows if there is one."""
-    return resized(x, recvcounts, capacity)
+    return resize_type(x, recvcounts, capacity)
 
 
 @with_capacity
@@ -257,33 +233,11 @@ def _alltoallv_transpose_rule(
     return alltoallv_p.bind(ct, *back, recvcounts=sendcounts, sendcounts=recvcounts, **params)
 
 
-alltoallv_p: Primitive = make(
+alltoallv_p: Primitive = make_primitive(
     "alltoallv", exchanged_abstract_eval, batch=BATCH_SECOND, transpose=_alltoallv_transpose_rule
 )
 
 
-@overload
-def alltoallv(
-    x: ArrayLike, sendcounts: Any, recvcounts: Any = ..., *, capacity: None = ..., comm: MPI.Comm | None = ...
-) -> jax.Array: ...
-@overload
-def alltoallv(
-    x: ArrayLike,
-    sendcounts: Any,
-    recvcounts: Any = ...,
-    *,
-    capacity: int,
-    template: Any = ...,
-    comm: MPI.Comm | None = ...,
-) -> tuple[jax.Array, jax.Array]: ...
-@overload
-def alltoallv(
-    x: Tree, sendcounts: Any, recvcounts: Any = ..., *, capacity: None = ..., comm: MPI.Comm | None = ...
-) -> Tree: ...
-@overload
-def alltoallv(
-    x: Tree, sendcounts: Any, recvcounts: Any = ..., *, capacity: int, template: Any = ..., comm: MPI.Comm | None = ...
-) -> tuple[Tree, jax.Array]: ...
 @eager(1)
 def alltoallv(
     x: Any,
@@ -335,11 +289,11 @@ def alltoallv(
     """
     name, c = "alltoallv", comm_of(comm)
     capacity = as_capacity(capacity, template, name)
-    sent = as_counts(sendcounts, "sendcounts", name, c.size, each_rank(c), capacity)
+    sent = as_counts(sendcounts, "sendcounts", name, c.size, _name_ranks(c), capacity)
     if capacity is not None and recvcounts is None:
         (received,) = alltoall_p.bind(sent, comm=c)
     else:
-        received = as_counts(recvcounts, "recvcounts", name, c.size, each_rank(c), capacity)
+        received = as_counts(recvcounts, "recvcounts", name, c.size, _name_ranks(c), capacity)
     fits = (sum(sent), "the sum of sendcounts") if capacity is None else None
     both = {"recvcounts": received, "sendcounts": sent}
     rows = communicate_rows(x, name, fits, lambda x: bind(alltoallv_p, x, both, comm=c, capacity=capacity))
@@ -352,7 +306,7 @@ def alltoallv(
 def _gatherv_abstract_eval(
     x: ShapedArray, *values: ShapedArray, comm: Comm, root: int, counts: Any, capacity: int | None
 ) -> list[ShapedArray]:
-    return resized(x, counts, capacity) if comm.rank == root else [x]
+    return resize_type(x, counts, capacity) if comm.rank == root else [x]
 
 
 @with_capacity
@@ -360,13 +314,15 @@ def _gatherv_transpose_rule(ct: Any, *, types: Any, values: Sequence[Any] = (), 
     return transpose_to_scatter(scatterv_p, ct, *values, **params)
 
 
-gatherv_p: Primitive = make("gatherv", _gatherv_abstract_eval, batch=BATCH_SECOND, transpose=_gatherv_transpose_rule)
+gatherv_p: Primitive = make_primitive(
+    "gatherv", _gatherv_abstract_eval, batch=BATCH_SECOND, transpose=_gatherv_transpose_rule
+)
 
 
 def _scatterv_abstract_eval(
     x: ShapedArray, *values: ShapedArray, comm: Comm, root: int, counts: Any, capacity: int | None
 ) -> list[ShapedArray]:
-    return resized(x, counts[comm.rank : comm.rank + 1], capacity)
+    return resize_type(x, counts[comm.rank : comm.rank + 1], capacity)
 
 
 @with_capacity
@@ -374,25 +330,11 @@ def _scatterv_transpose_rule(ct: Any, *, types: Any, values: Sequence[Any] = (),
     return transpose_to_gather(gatherv_p, ct, *values, **params)
 
 
-scatterv_p: Primitive = make(
+scatterv_p: Primitive = make_primitive(
     "scatterv", _scatterv_abstract_eval, batch=BATCH_SECOND, transpose=_scatterv_transpose_rule
 )
 
 
-@overload
-def gatherv(
-    x: ArrayLike, counts: Any, root: int, *, capacity: None = ..., comm: MPI.Comm | None = ...
-) -> jax.Array: ...
-@overload
-def gatherv(
-    x: ArrayLike, counts: Any, root: int, *, capacity: int, template: Any = ..., comm: MPI.Comm | None = ...
-) -> tuple[jax.Array, jax.Array]: ...
-@overload
-def gatherv(x: Tree, counts: Any, root: int, *, capacity: None = ..., comm: MPI.Comm | None = ...) -> Tree: ...
-@overload
-def gatherv(
-    x: Tree, counts: Any, root: int, *, capacity: int, template: Any = ..., comm: MPI.Comm | None = ...
-) -> tuple[Tree, jax.Array]: ...
 @eager(1)
 def gatherv(
     x: Any,
@@ -458,20 +400,6 @@ def gatherv(
     return with_template_and_counts(rows, of_all, capacity, template if c.rank == root else None, name)
 
 
-@overload
-def scatterv(
-    x: ArrayLike, counts: Any, root: int, *, capacity: None = ..., comm: MPI.Comm | None = ...
-) -> jax.Array: ...
-@overload
-def scatterv(
-    x: ArrayLike, counts: Any, root: int, *, capacity: int, template: Any = ..., comm: MPI.Comm | None = ...
-) -> tuple[jax.Array, jax.Array]: ...
-@overload
-def scatterv(x: Tree, counts: Any, root: int, *, capacity: None = ..., comm: MPI.Comm | None = ...) -> Tree: ...
-@overload
-def scatterv(
-    x: Tree, counts: Any, root: int, *, capacity: int, template: Any = ..., comm: MPI.Comm | None = ...
-) -> tuple[Tree, jax.Array]: ...
 @eager(1)
 def scatterv(
     x: Any,
@@ -524,7 +452,7 @@ def scatterv(
     name, c = "scatterv", comm_of(comm)
     refuse_where_sharded(name, c, "alltoallv, in whose result the root's rows are those")
     capacity, root = as_capacity(capacity, template, name), as_rank(root, "root", name, c)
-    of_all = as_counts(counts, "counts", name, c.size, each_rank(c), capacity)
+    of_all = as_counts(counts, "counts", name, c.size, _name_ranks(c), capacity)
     if capacity is not None:
         (of_all,) = bcast_p.bind(of_all, comm=c, root=root, cotangent=as_convention(REPLICATED, name, c))
     fits: tuple[int, str] | None = None
@@ -572,28 +500,6 @@ def _sum_sizes(sizes: Any) -> Any:
     return jnp.where((sizes < 0).any(1), -1, jnp.where(is_beyond, most, sizes.sum(1)))
 
 
-@overload
-def ragged_all_to_all(
-    operand: Any,
-    output: ArrayLike,
-    input_offsets: Any,
-    send_sizes: Any,
-    output_offsets: Any,
-    recv_sizes: Any,
-    *,
-    comm: MPI.Comm | None = ...,
-) -> jax.Array: ...
-@overload
-def ragged_all_to_all(
-    operand: Any,
-    output: Tree,
-    input_offsets: Any,
-    send_sizes: Any,
-    output_offsets: Any,
-    recv_sizes: Any,
-    *,
-    comm: MPI.Comm | None = ...,
-) -> Tree: ...
 @call_per_leaf(2, keys=True, arrays=6)
 def ragged_all_to_all(
     operand: Any,
@@ -604,7 +510,7 @@ def ragged_all_to_all(
     recv_sizes: Any,
     *,
     comm: MPI.Comm | None = None,
-) -> Any:
+) -> jax.Array:
     """Send slices of this rank's array to the ranks, and put received slices at places that their senders name.
 
     The arguments and the result are those of ``jax.lax.ragged_all_to_all``, with a communicator in the place of an

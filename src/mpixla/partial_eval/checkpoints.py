@@ -18,12 +18,12 @@ from typing import Any
 import jax
 from jax.lax import cond_p, scan_p, while_p
 
-from ..base.patching import IN_CHECKPOINT, LINEARIZE, UnfitError, need, need_rules
+from ..base.patching import IN_CHECKPOINT, LINEARIZE, UnfitError, find_in_jax, need_rules
 from ..base.required import custom_partial_eval_rules
 from ..base.words import refuse_without_hook
 from ..jaxprs.effect import ordered
 from ..jaxprs.reveal import show_effects
-from ..jaxprs.rewrite import Rewriting, changed, communicates, is_literal, map_jaxprs
+from ..jaxprs.rewrite import JaxprRewriter, has_communication, is_literal, map_jaxprs, replace_parts
 
 LOST = (
     "A checkpoint that communicates has no derivative. Neither has a branch that communicates inside a custom "
@@ -42,7 +42,7 @@ def register_no_hoist_rule(primitive: Any) -> None:
 def _make_no_hoist_rule(primitive: Any, before: Any, applies: Callable[[dict[str, Any]], bool]) -> Callable[..., Any]:
     """Return a partial-eval rule by which JAX hoists a primitive out of no checkpoint's loop if ``applies(params)``."""
 
-    def rule(trace: Any, *tracers: Any, **params: Any) -> Any:
+    def apply_rule(trace: Any, *tracers: Any, **params: Any) -> Any:
         """Make known operands unknown while JAX hoists from a scan, so that the call stays; else apply JAX's rule."""
         if getattr(_loop, "depth", 0) and applies(params):
             tracers = tuple(trace.instantiate_const(t) for t in tracers)  # as if the operands changed in the loop
@@ -50,7 +50,7 @@ def _make_no_hoist_rule(primitive: Any, before: Any, applies: Callable[[dict[str
             return before(trace, *tracers, **params)
         return trace.default_process_primitive(primitive, tracers, params)
 
-    return rule
+    return apply_rule
 
 
 def _find_droppable_operand(primitive: Any, tracers: Sequence[Any], params: dict[str, Any]) -> int | None:
@@ -60,26 +60,26 @@ def _find_droppable_operand(primitive: Any, tracers: Sequence[Any], params: dict
     """
     unknown = [i for i, t in enumerate(tracers) if not t.is_known()]
     first = int(primitive is cond_p)
-    return unknown[0] - first if unknown and unknown[0] >= first and communicates(params) else None
+    return unknown[0] - first if unknown and unknown[0] >= first and has_communication(params) else None
 
 
 def _make_no_drop_rule(primitive: Any, before: Callable[..., Any]) -> Callable[..., Any]:
     """Return a partial-eval rule by which JAX drops no call in a primitive's jaxprs: they get one more result."""
 
-    def rule(trace: Any, *tracers: Any, **params: Any) -> Any:
+    def apply_rule(trace: Any, *tracers: Any, **params: Any) -> Any:
         """Apply JAX's rule; where it may drop calls, to jaxprs with one more result, which JAX keeps with the calls."""
         operand = _find_droppable_operand(primitive, tracers, params)
         if operand is None:
             return before(trace, *tracers, **params)
-        more = map_jaxprs(lambda jaxpr: changed(jaxpr, outvars=[*jaxpr.outvars, jaxpr.invars[operand]]), params)
+        more = map_jaxprs(lambda jaxpr: replace_parts(jaxpr, outvars=[*jaxpr.outvars, jaxpr.invars[operand]]), params)
         *results, held = before(trace, *tracers, **more)
         trace.effect_handles.append(held)  # JAX reads its `parents` and `recipe`, the call's
         return results
 
-    return rule
+    return apply_rule
 
 
-def _in_a_jit(rewriting: Rewriting, eqn: Any) -> Any:
+def _wrap_in_jit(rewriting: JaxprRewriter, eqn: Any) -> Any:
     """Wrap an equation that communicates and has no no-hoist rule in a jit, which has one; return others unchanged."""
     if eqn.primitive in custom_partial_eval_rules or ordered not in eqn.effects:
         return eqn
@@ -89,37 +89,39 @@ def _in_a_jit(rewriting: Rewriting, eqn: Any) -> Any:
     alone = jax.make_jaxpr(lambda: None)().jaxpr.replace(**one)
     call = jax.jit(lambda *xs: jax.core.eval_jaxpr(alone, (), *xs))
     (inside,) = jax.make_jaxpr(call)(*(v.aval for v in operands)).eqns
-    params = map_jaxprs(lambda jaxpr: changed(jaxpr, **one), inside.params)  # the effect is in the inner jaxpr, too
+    params = map_jaxprs(
+        lambda jaxpr: replace_parts(jaxpr, **one), inside.params
+    )  # the effect is in the inner jaxpr, too
     return eqn.replace(primitive=inside.primitive, params=params, invars=operands, outvars=results)
 
 
 def _make_scan_checkpoint_rule(before: Callable[..., Any]) -> Callable[..., Any]:
     """Return a rule for scans in checkpoints that hoists no call out of a scan that communicates."""
 
-    def rule(saveable: Any, unknown: Any, instantiated: Any, eqn: Any) -> Any:
+    def apply_rule(saveable: Any, unknown: Any, instantiated: Any, eqn: Any) -> Any:
         """Apply JAX's rule for a scan in a checkpoint, with no call hoisted out of the scan's body."""
         if ordered not in eqn.effects:
             return before(saveable, unknown, instantiated, eqn)
         _loop.depth = getattr(_loop, "depth", 0) + 1
         try:
-            jaxpr = Rewriting(_in_a_jit).of(eqn.params["jaxpr"])
+            jaxpr = JaxprRewriter(_wrap_in_jit).rewrite_jaxpr(eqn.params["jaxpr"])
             return before(saveable, unknown, instantiated, eqn.replace(params={**eqn.params, "jaxpr": jaxpr}))
         finally:
             _loop.depth -= 1
 
-    return rule
+    return apply_rule
 
 
 def install() -> None:
     """Replace JAX's linearization and checkpoint rules by ones that keep calls in place; UnfitError if it lacks one."""
-    remat, jit = need(_REMAT), need("jax._src.pjit:jit_p")
+    remat, jit = find_in_jax(_REMAT), find_in_jax("jax._src.pjit:jit_p")
     rules = need_rules(LINEARIZE, cond_p, jit, remat, scan_p, while_p)
     in_checkpoint = need_rules(IN_CHECKPOINT, scan_p)
     for primitive in (cond_p, remat):
         rules[primitive] = _make_no_drop_rule(primitive, rules[primitive])
     rules[remat] = functools.partial(_apply_to_shown_jaxpr, rules[remat])
     for primitive in (cond_p, jit, remat, scan_p, while_p):
-        rules[primitive] = _make_no_hoist_rule(primitive, rules[primitive], communicates)
+        rules[primitive] = _make_no_hoist_rule(primitive, rules[primitive], has_communication)
     in_checkpoint[scan_p] = _make_scan_checkpoint_rule(in_checkpoint[scan_p])
 
 
@@ -132,7 +134,7 @@ def install_refusals() -> None:
     """Replace JAX's rules by ones that refuse derivatives of branches and checkpoints whose calls might be dropped."""
     for what, name in (("branch (jax.lax.cond)", "jax.lax:cond_p"), ("jax.checkpoint", _REMAT)):
         with suppress(UnfitError):
-            primitive = need(name)
+            primitive = find_in_jax(name)
             rules = need_rules(LINEARIZE, primitive)
             rules[primitive] = functools.partial(_apply_unless_dropped, what, primitive, rules[primitive])
 

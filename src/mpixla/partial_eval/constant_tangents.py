@@ -16,7 +16,7 @@ from jax.interpreters import ad, batching, mlir
 
 from ..base import required
 from ..jaxprs.effect import ordered
-from ..jaxprs.spmd import Primitive, vary, varying_axes, with_shape
+from ..jaxprs.spmd import Primitive, as_varying, varying_axes, with_shape
 
 _alike = required.Primitive("alike")  # the identity of an array
 # `kept`: it has the effect, so that JAX neither drops nor recomputes it. `is_zero`: its operand is zeros.
@@ -25,7 +25,7 @@ _tied = Primitive("tied")  # the identity of arrays, none of which is ignored al
 
 def make_witness(x: jax.Array) -> Any:
     """Return an array without entries that is a tracer of the same transforms as ``x``, for ``match_tracing``."""
-    return _alike.bind(_zeros(with_shape(x.aval, (0,))), x, kept=True, is_zero=True)
+    return _alike.bind(_zeros_of(with_shape(x.aval, (0,))), x, kept=True, is_zero=True)
 
 
 def match_tracing(x: Any, like: Any, *, is_result: bool = False) -> Any:
@@ -34,7 +34,7 @@ def match_tracing(x: Any, like: Any, *, is_result: bool = False) -> Any:
     With ``is_result`` its cotangent gets them, too.
     """
     if isinstance(x, ad.Zero):
-        return _alike.bind(_zeros(x.aval), like, kept=False, is_zero=True)
+        return _alike.bind(_zeros_of(x.aval), like, kept=False, is_zero=True)
     return _alike.bind(x, like, kept=is_result, is_zero=False)
 
 
@@ -47,8 +47,8 @@ def tie_cotangents(results: Sequence[Any]) -> list[Any]:
     return [held.get(i, x) for i, x in enumerate(results)]
 
 
-def _zeros(aval: Any) -> Any:
-    return vary(jnp.zeros(aval.shape, aval.dtype), varying_axes(aval))
+def _zeros_of(aval: Any) -> Any:
+    return as_varying(jnp.zeros(aval.shape, aval.dtype), varying_axes(aval))
 
 
 def _alike_lower(ctx: Any, x: Any, like: Any, *, kept: bool, is_zero: bool) -> list[Any]:

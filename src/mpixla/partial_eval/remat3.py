@@ -6,7 +6,7 @@ JAX's default, this refusal has to become a rule (test_next_checkpoint of tests/
 
 from typing import Any
 
-from ..base.patching import replace
+from ..base.patching import replace_function
 from ..jaxprs.effect import ordered
 from ..jaxprs.reveal import show_effects
 
@@ -16,7 +16,7 @@ _REMAT = "jax._src.ad_checkpoint:RematTraced"
 
 def install() -> None:
     """Replace ``lin`` and ``vjp_fwd`` of JAX's RematTraced by functions that refuse checkpoints that communicate."""
-    for put in [replace(f"{_REMAT}.{name}", "self") for name in ("lin", "vjp_fwd")]:
+    for put in [replace_function(f"{_REMAT}.{name}", "self") for name in ("lin", "vjp_fwd")]:
         put(_derive_or_refuse)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from jax.lax import scan_p
 
-from ..base.patching import LINEARIZE, UnfitError, need_rules, replace
+from ..base.patching import LINEARIZE, UnfitError, need_rules, replace_function
 from ..base.words import refuse_without_hook
 from ..jaxprs.effect import ordered
 from ..jaxprs.reveal import may_hide, show_effects
@@ -26,7 +26,7 @@ LOST = "A scan has no derivative in which a call depends on nothing that changes
 def install() -> None:
     """Replace the function that hoists loop-invariant equations by one that hoists none if the body communicates."""
 
-    @replace("jax._src.lax.control_flow.loops:_scan_known_hoisting", "jaxpr_known", "known_consts")
+    @replace_function("jax._src.lax.control_flow.loops:_scan_known_hoisting", "jaxpr_known", "known_consts")
     def leave_in(take_out: Any, jaxpr: Any, consts: Any, count: int, *rest: Any) -> Any:
         if ordered in show_effects(jaxpr).effects:
             return jaxpr, consts, [False] * count, []

@@ -21,7 +21,7 @@ from jax.lax import while_p
 from ..base.patching import IN_CHECKPOINT, LINEARIZE, UnfitError, need_rules
 from ..base.words import refuse_without_hook
 from ..jaxprs.effect import ordered
-from ..jaxprs.rewrite import evaluate
+from ..jaxprs.rewrite import evaluate_jaxpr
 
 LOST = (
     "A while loop that communicates has no derivative in a checkpoint, and none in reverse mode if it only compares "
@@ -37,24 +37,24 @@ def make_loop_decided_before(params: dict[str, Any], condition: Callable[..., An
     """
     split = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
 
-    def loop(*operands: Any) -> list[Any]:
+    def run_loop(*operands: Any) -> list[Any]:
         """Run the loop, with the condition evaluated before it and at the end of each turn."""
         of_condition, of_body, first = operands[: split[0]], operands[slice(*split)], operands[split[1] :]
 
-        def turn(state: tuple[Any, list[Any]]) -> tuple[Any, list[Any]]:
+        def next_state(state: tuple[Any, list[Any]]) -> tuple[Any, list[Any]]:
             """Return the next state: the body's results where the loop goes on, else the old, and their condition."""
             goes_on, old = state
 
-            def chosen(x: Any, y: Any) -> Any:
+            def select_by_decision(x: Any, y: Any) -> Any:
                 return jax.lax.select(jax.lax.broadcast_in_dim(goes_on, x.shape, range(goes_on.ndim)), x, y)
 
-            new = list(map(chosen, evaluate(params["body_jaxpr"], *of_body, *old), old))
+            new = list(map(select_by_decision, evaluate_jaxpr(params["body_jaxpr"], *of_body, *old), old))
             return condition(*of_condition, *new), new
 
         state = condition(*of_condition, *first), list(first)
-        return jax.lax.while_loop(lambda state: state[0].any(), turn, state)[1]
+        return jax.lax.while_loop(lambda state: state[0].any(), next_state, state)[1]
 
-    return loop
+    return run_loop
 
 
 def _batch_loop(before: Callable[..., Any], axis: Any, operands: Any, dims: Any, **params: Any) -> Any:
@@ -63,7 +63,7 @@ def _batch_loop(before: Callable[..., Any], axis: Any, operands: Any, dims: Any,
     if ordered not in condition.effects:
         return before(axis, operands, dims, **params)
     batched = jax.vmap(
-        make_loop_decided_before(params, lambda *xs: evaluate(condition, *xs)[0]),
+        make_loop_decided_before(params, lambda *xs: evaluate_jaxpr(condition, *xs)[0]),
         tuple(dims),
         axis_size=axis.size,
         axis_name=axis.name,
@@ -73,7 +73,7 @@ def _batch_loop(before: Callable[..., Any], axis: Any, operands: Any, dims: Any,
     return results, [0] * len(results)
 
 
-def _without_unused(params: dict[str, Any], unknown: Sequence[bool]) -> tuple[list[bool], dict[str, Any]]:
+def _drop_unused(params: dict[str, Any], unknown: Sequence[bool]) -> tuple[list[bool], dict[str, Any]]:
     """Return which operands a loop needs, and its parameters without unknown constants that its body does not use.
 
     Tangents of arrays that are only compared are such constants. JAX removes them from loops without effects only.
@@ -89,7 +89,7 @@ def _without_unused(params: dict[str, Any], unknown: Sequence[bool]) -> tuple[li
 def _linearize_loop(before: Callable[..., Any], trace: Any, *tracers: Any, **params: Any) -> Any:
     """Apply JAX's linearization rule, without the unused operands of a loop whose body communicates."""
     if ordered in params["body_jaxpr"].effects:
-        needs, params = _without_unused(params, [not tracer.is_known() for tracer in tracers])
+        needs, params = _drop_unused(params, [not tracer.is_known() for tracer in tracers])
         tracers = tuple(itertools.compress(tracers, needs))
     return before(trace, *tracers, **params)
 
@@ -98,7 +98,7 @@ def _partial_eval_loop(before: Callable[..., Any], saveable: Any, unknown: Any, 
     """Apply JAX's rule for checkpoints, or keep a loop that communicates whole, so that it runs once."""
     if ordered not in eqn.effects:
         return before(saveable, unknown, instantiated, eqn)
-    needs, params = _without_unused(eqn.params, unknown)
+    needs, params = _drop_unused(eqn.params, unknown)
     eqn = eqn.replace(params=params, invars=list(itertools.compress(eqn.invars, needs)))
     unknown, instantiated = (list(itertools.compress(which, needs)) for which in (unknown, instantiated))
     if not any(unknown):

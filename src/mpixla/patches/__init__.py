@@ -56,7 +56,7 @@ def warn_of_newer_jax() -> None:
     """Warn on rank 0 if JAX is newer than the tested versions."""
     if settings.is_on("MPI4JAX_NO_WARN_JAX_VERSION"):
         return  # mpi4jax's variable, for its programs that run on mpixla
-    if _parts(jax.__version__) > _parts(tested.NEWEST) and MPI.COMM_WORLD.Get_rank() == 0:
+    if _version_numbers(jax.__version__) > _version_numbers(tested.NEWEST) and MPI.COMM_WORLD.Get_rank() == 0:
         warnings.warn(
             f"mpixla was tested with JAX up to {tested.NEWEST} ({tested.NEWEST_IN}), and this is JAX "
             f"{jax.__version__}. If something is wrong with it, look for a newer mpixla. "
@@ -66,7 +66,7 @@ def warn_of_newer_jax() -> None:
         )
 
 
-def _parts(version: str) -> tuple[int, ...]:
+def _version_numbers(version: str) -> tuple[int, ...]:
     """Return the numbers of a version, without a development suffix: (0, 12, 1) of 0.12.1.dev20261101."""
     return tuple(int(part) for part in re.match(r"[\d.]*\d", version)[0].split("."))  # type: ignore[index]
 
@@ -119,7 +119,7 @@ def install() -> None:
         )
 
 
-def require(hook: ModuleType, feature: str, *arguments: Any) -> None:
+def require_hook(hook: ModuleType, feature: str, *arguments: Any) -> None:
     """Install the hook that a feature needs; raise RuntimeError if the hook is off or does not fit this JAX."""
     name = hook.__name__.rpartition(".")[2].lstrip("_")
     reason = _install(name, hook, *arguments)

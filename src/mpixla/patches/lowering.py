@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from ..base import settings
-from ..base.patching import UnfitError, replace
+from ..base.patching import UnfitError, replace_function
 from ..base.words import refuse_without_hook
 from ..jaxprs import reveal
 from ..jaxprs.effect import HiddenCommunicationError, is_missing_token
@@ -24,9 +24,9 @@ _LOWER = "jax._src.interpreters.pxla:lower_sharding_computation"
 
 def install() -> None:
     """Replace JAX's function that lowers programs: hidden calls get the effect, and loops checks (MPIXLA_CHECK)."""
-    check = decisions.check if settings.is_on(settings.CHECK) else lambda jaxpr: jaxpr
+    check = decisions.check_loops if settings.is_on(settings.CHECK) else lambda jaxpr: jaxpr
 
-    @replace(_LOWER, "closed_jaxpr", "api_name", "fun_name")
+    @replace_function(_LOWER, "closed_jaxpr", "api_name", "fun_name")
     def lower_rewritten(lower: Any, jaxpr: Any, api: str, name: str, *args: Any, **options: Any) -> Any:
         """Lower a program, and once more with other libraries' primitives replaced if these hide calls of MPI."""
         while True:
@@ -35,13 +35,13 @@ def install() -> None:
             except Exception as e:
                 if not is_missing_token(e):
                     raise
-            jaxpr = reveal.reveal(jaxpr, name)
+            jaxpr = reveal.expose_hidden_calls(jaxpr, name)
 
 
 def install_refusals() -> None:
     """Replace the function by one that refuses hidden calls with a message, where JAX raises ``KeyError: MPI``."""
     with suppress(UnfitError):
-        replace(_LOWER)(_lower_or_refuse)
+        replace_function(_LOWER)(_lower_or_refuse)
 
 
 def _lower_or_refuse(lower: Any, *args: Any, **options: Any) -> Any:

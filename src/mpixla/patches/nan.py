@@ -1,6 +1,6 @@
 """Recognition of JAX's search for a NaN (``jax_debug_nans``), which runs a function again on this rank alone."""
 
-from ..base.patching import need
+from ..base.patching import find_in_jax
 from ..base.state import state
 
 LOST = "With jax_debug_nans or jax_debug_infs, calls outside of compiled programs are refused."
@@ -8,4 +8,4 @@ LOST = "With jax_debug_nans or jax_debug_infs, calls outside of compiled program
 
 def install() -> None:
     """Pass the code of JAX's function for the search to core/nan.py, which looks for it on the stack."""
-    state.nan = need("jax._src.api_util:maybe_recursive_nan_check").__code__
+    state.nan = find_in_jax("jax._src.api_util:maybe_recursive_nan_check").__code__

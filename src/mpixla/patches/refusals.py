@@ -3,7 +3,7 @@
 import functools
 from typing import Any
 
-from ..base.patching import UnfitError, need, replace
+from ..base.patching import UnfitError, find_in_jax, replace_function
 from ..base.state import state
 from ..base.words import kind_of
 from ..mpi import native
@@ -15,7 +15,7 @@ LOST = "JAX's refusals of MPI's objects as arguments, and of exports that commun
 
 def install() -> None:
     """Register refusals for MPI's types where JAX looks up the abstract value of an argument, and explain exports."""
-    types = need("jax._src.core:pytype_aval_mappings")
+    types = find_in_jax("jax._src.core:pytype_aval_mappings")
     types.update(dict.fromkeys((MPI.Op, MPI.Comm, MPI.Status), _refuse_argument))
     state.refusals = _explain_exports
 
@@ -38,7 +38,7 @@ def _refuse_argument(x: Any) -> Any:
 def _explain_exports() -> None:
     """Replace jax.export's check by one whose error names ``export_checks``; called when a program is exported."""
     try:
-        put = replace("jax._src.export._export:_check_module", "mod", "disabled_checks")
+        put = replace_function("jax._src.export._export:_check_module", "mod", "disabled_checks")
     except UnfitError:
         return  # JAX's own message is right, too
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from ..base.patching import need, replace
+from ..base.patching import find_in_jax, replace_function
 from ..base.state import state
 from ..jaxprs.effect import CommunicationEffect
 
@@ -20,10 +20,10 @@ _tokens: dict[tuple[Any, ...], Any] = {}  # for each list of devices
 
 def install() -> None:
     """Replace JAX's function for a dispatch's token: the effect has one for each list of devices. Set state.tokens."""
-    need("jax._src.dispatch:runtime_tokens.current_tokens")
-    clear = need("jax._src.dispatch:runtime_tokens.clear")
+    find_in_jax("jax._src.dispatch:runtime_tokens.current_tokens")
+    clear = find_in_jax("jax._src.dispatch:runtime_tokens.clear")
 
-    @replace("jax._src.dispatch:RuntimeTokenSet.get_token_input", "self", "eff", "devices")
+    @replace_function("jax._src.dispatch:RuntimeTokenSet.get_token_input", "self", "eff", "devices")
     def same_token(next_token: Any, self: Any, effect: Any, devices: list[Any]) -> Any:
         """Return one token for all communicating programs on the same devices; JAX's own for other effects."""
         if not isinstance(effect, CommunicationEffect):

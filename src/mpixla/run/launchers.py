@@ -14,7 +14,7 @@ _SECONDS = 30  # the time limit for a command's output, such as that of --versio
 
 
 @dataclass(frozen=True)
-class Kind:
+class LauncherKind:
     """Names and options of the launchers of one MPI."""
 
     vendors: tuple[str, ...]  # mpi4py's names of the MPI libraries
@@ -37,7 +37,7 @@ _UCX = {"UCX_TCP_TX_SEG_SIZE": "256k", "UCX_TCP_RX_SEG_SIZE": "256k"}
 _HYDRA = ("mpiexec.hydra", "mpiexec.mpich", "mpirun.mpich", "mpiexec", "mpirun")
 
 KINDS = (
-    Kind(
+    LauncherKind(
         vendors=("MPICH", "MVAPICH", "MVAPICH2"),
         names=_HYDRA,
         says=r"HYDRA build details:\s+Version:\s+(\d+(?:\.\d+)*)",
@@ -46,7 +46,7 @@ KINDS = (
         environment_between_hosts=_UCX,
         srun=("pmi2", "pmix"),
     ),
-    Kind(
+    LauncherKind(
         vendors=("Intel MPI",),
         names=("mpiexec.hydra",),  # mpirun is a script that does not forward signals
         says=r"Intel\(R\) MPI Library.*Version (\d+(?:\.\d+)+)",
@@ -55,7 +55,7 @@ KINDS = (
         environment_unpinned={"I_MPI_PIN": "0"},
         srun=("pmi2", "pmix"),
     ),
-    Kind(
+    LauncherKind(
         vendors=("Open MPI",),
         names=("mpirun", "mpirun.openmpi", "mpiexec", "mpiexec.openmpi", "orterun"),
         says=r"\((?:Open MPI|OpenRTE)\) (\d+(?:\.\d+)+)",
@@ -66,11 +66,13 @@ KINDS = (
         passes_environment=False,
         srun=("pmix",),
     ),
-    Kind(vendors=("Cray MPI", "Cray MPICH"), names=(), says=r"$^", label=(), unpinned=(), srun=("cray_shasta", "pmi2")),
+    LauncherKind(
+        vendors=("Cray MPI", "Cray MPICH"), names=(), says=r"$^", label=(), unpinned=(), srun=("cray_shasta", "pmi2")
+    ),
 )
 
 
-def kind_of(library: Library) -> Kind:
+def kind_of(library: Library) -> LauncherKind:
     """Return the row of this table for an MPI library; raise CannotStartError for an MPI that has none.
 
     Raises:
@@ -86,7 +88,7 @@ def kind_of(library: Library) -> Kind:
     )
 
 
-def find(kind: Kind, library: Library) -> Path:
+def find_launcher(kind: LauncherKind, library: Library) -> Path:
     """Return the launcher of an MPI library's version, beside it or on PATH; CannotStartError if there is none.
 
     The name is not enough: every MPI has an mpirun, and another MPI's launcher starts jobs of one rank each.
@@ -98,7 +100,7 @@ def find(kind: Kind, library: Library) -> Path:
     for file in _find_candidates(kind, library):
         found = _version_of(file, kind)
         # MVAPICH has version numbers of its own, and MPICH's launcher.
-        if found and (_shortest(found) == _shortest(library.version) or library.vendor not in kind.vendors[:1]):
+        if found and (_strip_zeros(found) == _strip_zeros(library.version) or library.vendor not in kind.vendors[:1]):
             return file
         others.append(f"{file} ({found or 'of another MPI, or it fails: see what its --version says'})")
     raise CannotStartError(
@@ -108,7 +110,7 @@ def find(kind: Kind, library: Library) -> Path:
     )
 
 
-def _shortest(version: str) -> str:
+def _strip_zeros(version: str) -> str:
     """Return a version without trailing zeros: 4.2 of 4.2.0."""
     return re.sub(r"(\.0)+$", "", version)
 
@@ -122,7 +124,7 @@ def _folder_beside(file: Path) -> list[Path]:
     return [root / "bin" for root in roots[:1]]
 
 
-def _find_candidates(kind: Kind, library: Library) -> Iterator[Path]:
+def _find_candidates(kind: LauncherKind, library: Library) -> Iterator[Path]:
     """Yield the launchers of a kind: first those beside the MPI library, then those on PATH, each once."""
     folders = _folder_beside(library.file.resolve()) + _folder_beside(library.file.absolute()) if library.file else []
     folders += map(Path, os.environ.get("PATH", os.defpath).split(os.pathsep))
@@ -136,7 +138,7 @@ def _find_candidates(kind: Kind, library: Library) -> Iterator[Path]:
                 yield Path(found)
 
 
-def _version_of(file: Path, kind: Kind) -> str | None:
+def _version_of(file: Path, kind: LauncherKind) -> str | None:
     """Return the version of a launcher; None if it is of another kind, or prints no version."""
     said = re.search(kind.says, output_of([str(file), "--version"], environment_with_folder(file)))
     return said.group(1) if said else None

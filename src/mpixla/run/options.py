@@ -11,7 +11,7 @@ from pathlib import Path
 from ..base.command_line import RANKS, is_kind, parse_positive, parse_seconds, program_of
 
 
-def _hosts(text: str) -> list[str]:
+def _parse_hosts(text: str) -> list[str]:
     """Parse names of hosts with commas between them; raise argparse's error for an empty name."""
     hosts = [host.strip() for host in text.split(",")]
     if not all(hosts):
@@ -19,12 +19,12 @@ def _hosts(text: str) -> list[str]:
     return hosts
 
 
-def _launcher(text: str) -> Path:
+def _parse_launcher(text: str) -> Path:
     """Return the absolute path of a launcher, which is given as a file or as a name on PATH."""
     return Path(shutil.which(text) or text).absolute()
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
+def parse_options(arguments: list[str]) -> argparse.Namespace:
     """Parse the arguments after ``run``, and return the options; print usage and exit if they are invalid."""
     parser = argparse.ArgumentParser(
         prog="python -m mpixla run",
@@ -35,7 +35,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         allow_abbrev=False,
     )
     parser.add_argument(*RANKS, type=parse_positive, metavar="N", help="how many (default in Slurm: its tasks)")
-    parser.add_argument("--hosts", type=_hosts, metavar="A,B", help="start them on these hosts, equally many on each")
+    parser.add_argument(
+        "--hosts", type=_parse_hosts, metavar="A,B", help="start them on these hosts, equally many on each"
+    )
     parser.add_argument(
         "--threads", type=parse_positive, metavar="N", help="cores of each rank (default: all, divided by the ranks)"
     )
@@ -51,7 +53,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         action="store_true",
         help="have JAX's own collectives go over MPI, as python -m mpixla.distributed does",
     )
-    parser.add_argument("--launcher", type=_launcher, metavar="FILE", help="use this launcher, and look for none")
+    parser.add_argument("--launcher", type=_parse_launcher, metavar="FILE", help="use this launcher, and look for none")
     parser.add_argument(
         "--launcher-args",
         type=shlex.split,

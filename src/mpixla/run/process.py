@@ -13,7 +13,7 @@ from typing import NoReturn
 from mpi4py import MPI
 
 from ..base import settings, shared_message, started
-from ..extend import can_abort, check, end_job, exit_at_once, lib, own_comm, printed_by
+from ..extend import can_abort, capture_hook_text, check_result, end_job, exit_at_once, lib, own_comm
 
 _previous_hook = threading.excepthook
 
@@ -30,7 +30,7 @@ def install() -> None:
         _share_file()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         may_abort = aborts and MPI.Query_thread() == MPI.THREAD_MULTIPLE
-        check(lib.mpixla_interrupt_watch(may_abort))
+        check_result(lib.mpixla_interrupt_watch(may_abort))
 
 
 def _share_file() -> None:
@@ -51,7 +51,7 @@ def _end_job_from_thread(args: threading.ExceptHookArgs) -> None:
     thread = args.thread
     is_failure = not issubclass(args.exc_type, SystemExit)  # SystemExit merely ends the thread
     if is_failure and thread and not thread.daemon and threading.main_thread().is_alive() and can_abort():
-        text = printed_by(_previous_hook, args.exc_value, args)
+        text = capture_hook_text(_previous_hook, args.exc_value, args)
         end_job(f": uncaught {args.exc_type.__name__} in thread {thread.name}", text)
     _previous_hook(args)
 

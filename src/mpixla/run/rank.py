@@ -54,7 +54,7 @@ def share_cores(of: list[set[int]], place: int, ranks: int, threads: int | None)
     return set().union(*of[place * each : (place + 1) * each]), each
 
 
-def _pin(threads: str) -> None:
+def _pin_rank(threads: str) -> None:
     """Pin this rank to its share of the cores, or warn if too few, and set NPROC for XLA; exit without a local rank."""
     known = [(os.environ[rank], os.environ[size]) for rank, size in PLACES if rank in os.environ and size in os.environ]
     if not known:
@@ -63,7 +63,7 @@ def _pin(threads: str) -> None:
             "cannot be given cores of its own. Add --no-pin."
         )
     place, ranks = map(int, known[0])
-    of = _load("cores.py")["find_cores"]()
+    of = _load_base_file("cores.py")["find_cores"]()
     cpus, number = share_cores(of, place, ranks, None if threads == AUTO else int(threads))
     if cpus is None and place == 0:
         each = f"{number} thread{'s' * (number > 1)}"
@@ -105,15 +105,15 @@ def _say_signal(number: int, rank: int | None) -> None:
         time.sleep(_FORWARDING)
 
 
-def _load(name: str) -> dict[str, Any]:
+def _load_base_file(name: str) -> dict[str, Any]:
     return runpy.run_path(str(Path(__file__).parents[1] / "base" / name))
 
 
 def _main(threads: str, command: list[str]) -> NoReturn:
     """Pin this rank to its cores, run the program in a child process, and end with its status or by its signal."""
     if threads != ALL:
-        _pin(threads)
-    started = _load("started.py")
+        _pin_rank(threads)
+    started = _load_base_file("started.py")
     launcher, parent = os.getppid(), os.getpid()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     child = os.fork()
@@ -124,7 +124,7 @@ def _main(threads: str, command: list[str]) -> NoReturn:
     if status >= 0:
         os._exit(status)
     number = -status
-    _say_signal(number, started["rank"]())
+    _say_signal(number, started["rank_of_launcher"]())
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # one core file is enough
     if number not in (signal.SIGKILL, signal.SIGSTOP):
         signal.signal(number, signal.SIG_DFL)

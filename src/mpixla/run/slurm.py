@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from .launchers import output_of
 
 
-def language(understood: Sequence[str]) -> str | None:
+def srun_plugin(understood: Sequence[str]) -> str | None:
     """Return the plugin name for ``srun --mpi=`` inside a Slurm allocation; None if srun cannot start the ranks.
 
     It is the first one of ``understood`` that srun supports, too. ``pmix_v4`` and the like count as ``pmix``.
@@ -20,13 +20,13 @@ def language(understood: Sequence[str]) -> str | None:
     return next((each for each in understood if any(s == each or s.startswith(f"{each}_v") for s in spoken)), None)
 
 
-def tasks() -> int | None:
+def task_count() -> int | None:
     """Return the number of tasks of this process's allocation; None without an allocation or a number of tasks."""
     number = os.environ.get("SLURM_NTASKS", "") if os.environ.get("SLURM_JOB_ID") else ""
     return int(number) if number.isdecimal() else None
 
 
-def command(speaks: str, options: Namespace) -> list[str]:
+def srun_command(speaks: str, options: Namespace) -> list[str]:
     """Return the srun command line for these options; srun takes missing numbers from the allocation."""
     threads = options.threads or os.environ.get("SLURM_CPUS_PER_TASK")
     return [

@@ -12,10 +12,10 @@ from typing import NoReturn
 
 from ..base import program, settings, started
 from ..base.cores import find_cores
-from ..base.speaker import say
+from ..base.speaker import print_message
 from . import launchers, rank, slurm
 from .library import CannotStartError, Library, find_library
-from .options import explain_misplaced_ranks, parse
+from .options import explain_misplaced_ranks, parse_options
 
 _WRONG = 2  # exit status where nothing was started
 
@@ -31,7 +31,7 @@ def run(arguments: list[str], python: list[str]) -> NoReturn:
         arguments: the words after ``run`` on the command line.
         python: the Python and its own options with which each rank is started.
     """
-    options = parse(arguments)
+    options = parse_options(arguments)
     if others := started.detect_launcher():
         _refuse_command(
             f"this process is one of {others[2]} that {others[1]} has started. python -m mpixla run starts the ranks "
@@ -39,7 +39,7 @@ def run(arguments: list[str], python: list[str]) -> NoReturn:
             "PMI* and OMPI_*, which it has inherited."
         )
     try:
-        command, environment = _command(options, find_library(), python)
+        command, environment = _start_command(options, find_library(), python)
     except CannotStartError as e:
         _refuse_command(str(e))
     if options.dry_run:
@@ -53,20 +53,20 @@ def run(arguments: list[str], python: list[str]) -> NoReturn:
 
 
 def _refuse_command(sentence: str) -> NoReturn:
-    say(f"python -m mpixla run: {sentence}\n")
+    print_message(f"python -m mpixla run: {sentence}\n")
     raise SystemExit(_WRONG)
 
 
-def _command(options: Namespace, library: Library, python: list[str]) -> tuple[list[str], dict[str, str]]:
+def _start_command(options: Namespace, library: Library, python: list[str]) -> tuple[list[str], dict[str, str]]:
     """Return the command line and environment that start the ranks, by srun or MPI's launcher; exit if impossible."""
     kind = launchers.kind_of(library)
     asked = _environment_of(options)
     started = [*python, *_runner_arguments(options), *options.program]
-    speaks = None if options.launcher or options.hosts else slurm.language(kind.srun)
+    speaks = None if options.launcher or options.hosts else slurm.srun_plugin(kind.srun)
     if speaks:
         environment = {**kind.environment_between_hosts, **os.environ, **asked}
-        return [*slurm.command(speaks, options), *options.launcher_args, *started], environment
-    options.ranks = options.ranks or slurm.tasks()
+        return [*slurm.srun_command(speaks, options), *options.launcher_args, *started], environment
+    options.ranks = options.ranks or slurm.task_count()
     if not options.ranks:
         cores = len(find_cores())
         hint = explain_misplaced_ranks(options.program) or "Say it with -n."
@@ -75,7 +75,7 @@ def _command(options: Namespace, library: Library, python: list[str]) -> tuple[l
         _refuse_command(
             "--threads says how many cores each rank gets, and --no-pin that it has all. Leave one of them out."
         )
-    launcher = options.launcher or launchers.find(kind, library)
+    launcher = options.launcher or launchers.find_launcher(kind, library)
     between_hosts = kind.environment_between_hosts if options.hosts else {}
     environment = {**kind.environment_unpinned, **between_hosts, **launchers.environment_with_folder(launcher), **asked}
     # Not under srun (above), which pins ranks itself, and reports the signal that has ended one.
@@ -111,7 +111,7 @@ def _environment_of(options: Namespace) -> dict[str, str]:
     return {name: value for name, value in asked.items() if value is not None}
 
 
-def _host_options(options: Namespace, kind: launchers.Kind, environment: Mapping[str, str]) -> list[str]:
+def _host_options(options: Namespace, kind: launchers.LauncherKind, environment: Mapping[str, str]) -> list[str]:
     """Return the launcher's options for hosts and ranks on each; without hosts, for more ranks than cores if needed."""
     if not options.hosts:
         return list(kind.crowded) if options.ranks > len(find_cores()) else []

@@ -12,7 +12,7 @@ import mpixla
 
 from ..extend import host_of_each, wrong_launcher
 from . import info
-from .info import say
+from .info import print_line
 
 SIZES = (4, 1 << 10, 1 << 15, 1 << 20, 1 << 24)  # bytes
 
@@ -34,38 +34,38 @@ def run() -> int:
         "allreduce": lambda x: mpixla.allreduce(x, MPI.SUM),
     }
     count = len(set(host_of_each(comm)))
-    say(f"mpixla bench: {size} rank{'s' * (size > 1)} on {count} host{'s' * (count > 1)}, {info.mpi_name()}")
+    print_line(f"mpixla bench: {size} rank{'s' * (size > 1)} on {count} host{'s' * (count > 1)}, {info.mpi_name()}")
     rate = "; MB/s in one direction" if size > 1 else ""
-    say(f"Time of one call in a jitted loop. sendrecv: each rank to the next one, around a ring{rate}.")
+    print_line(f"Time of one call in a jitted loop. sendrecv: each rank to the next one, around a ring{rate}.")
     if size == 1:
-        say("There is one rank, which sends to itself: python -m mpixla run -n 2 -m mpixla bench starts two.")
-    say("".join([f"{'bytes':>10}", *(f"{name + ' us':>15}" + f"{'MB/s':>10}" * (size > 1) for name in calls)]))
+        print_line("There is one rank, which sends to itself: python -m mpixla run -n 2 -m mpixla bench starts two.")
+    print_line("".join([f"{'bytes':>10}", *(f"{name + ' us':>15}" + f"{'MB/s':>10}" * (size > 1) for name in calls)]))
     for nbytes in SIZES:
         row = f"{nbytes:>10}"
         for call in calls.values():
-            seconds = _measure(call, jnp.zeros(nbytes // 4, jnp.float32), comm)
+            seconds = _measure_call(call, jnp.zeros(nbytes // 4, jnp.float32), comm)
             row += f"{seconds * 1e6:>15.2f}" + f"{nbytes / seconds / 1e6:>10.1f}" * (size > 1)
-        say(row)
+        print_line(row)
     return 0
 
 
-def _measure(call: Callable[[Any], Any], x: jax.Array, comm: MPI.Intracomm) -> float:
+def _measure_call(call: Callable[[Any], Any], x: jax.Array, comm: MPI.Intracomm) -> float:
     """Return the shortest of several times of a call in a jitted loop, in seconds, on the slowest rank."""
 
     @jax.jit
-    def loop(n: Any, x: Any) -> Any:
+    def run_loop(n: Any, x: Any) -> Any:
         return jax.lax.fori_loop(0, n, lambda i, x: call(x), x)
 
-    def seconds(n: int) -> float:
+    def time_loop(n: int) -> float:
         """Return the seconds of ``n`` calls in a loop, on the rank where they take longest."""
         comm.Barrier()
         start = time.perf_counter()
-        jax.block_until_ready(loop(n, x))
+        jax.block_until_ready(run_loop(n, x))
         return comm.allreduce(time.perf_counter() - start, MPI.MAX)
 
-    seconds(1)  # compiles
+    time_loop(1)  # compiles
     n = 1
-    while (taken := seconds(n)) < _SECONDS / 4:
+    while (taken := time_loop(n)) < _SECONDS / 4:
         n *= 4
     n = max(1, round(n * _SECONDS / taken))
-    return min(seconds(n) for _ in range(_REPEATS)) / n
+    return min(time_loop(n) for _ in range(_REPEATS)) / n

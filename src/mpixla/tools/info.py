@@ -15,7 +15,16 @@ import mpixla
 
 from ..base import tested
 from ..base.cores import find_cores
-from ..extend import abort, describe_installed, gpu, host_of_each, lib, run_timer, while_read, wrong_launcher
+from ..extend import (
+    abort_job,
+    describe_installed,
+    gpu,
+    host_of_each,
+    ignore_closed_pipe,
+    lib,
+    run_timer,
+    wrong_launcher,
+)
 
 _THREAD_LEVELS = {
     getattr(MPI, name): "MPI_" + name
@@ -30,31 +39,31 @@ _NOTHING_ARRIVES = (
 )
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """Print a line on rank 0."""
     if MPI.COMM_WORLD.Get_rank() == 0:
-        with while_read():
+        with ignore_closed_pipe():
             print(text)
 
 
 def run() -> int:
     """Print the report on rank 0; return 1 if the launcher is another MPI's, else 0. All ranks must call it."""
     comm = MPI.COMM_WORLD
-    transport = _transport()
-    end = threading.Timer(_PATIENCE, abort, [_NOTHING_ARRIVES.format(_PATIENCE)])
+    transport = _agree_on_transport()
+    end = threading.Timer(_PATIENCE, abort_job, [_NOTHING_ARRIVES.format(_PATIENCE)])
     with run_timer(end) if comm.Get_rank() == 0 else nullcontext():
         places = list(zip(host_of_each(comm), comm.allgather(_own_cpus()), strict=True))
-    rows = report(places, transport)
+    rows = describe_ranks(places, transport)
     for title, text in rows.items():
-        say(f"{title:{max(map(len, rows))}}  {text}")
+        print_line(f"{title:{max(map(len, rows))}}  {text}")
     if hooks := describe_installed():
-        say("\nWithout a hook (MPIXLA_HOOKS_OFF, docs/other_tools.md):")
+        print_line("\nWithout a hook (MPIXLA_HOOKS_OFF, docs/other_tools.md):")
         for name, loss in hooks.items():
-            say(f"  {name}: {loss}")
+            print_line(f"  {name}: {loss}")
     return int(wrong_launcher() is not None)  # the message was printed when mpixla was imported
 
 
-def report(places: list[tuple[str, list[int]]], transport: str) -> dict[str, str]:
+def describe_ranks(places: list[tuple[str, list[int]]], transport: str) -> dict[str, str]:
     """Return titles and texts of the report, for ranks with these hosts and CPUs, and this transport of GPU arrays."""
     version = importlib.metadata.version
     return {
@@ -71,12 +80,12 @@ def report(places: list[tuple[str, list[int]]], transport: str) -> dict[str, str
         "thread level": _THREAD_LEVELS[MPI.Query_thread()],
         "ranks": _describe_ranks(places),
         "CPUs": _describe_cpus(places),
-        "GPUs of rank 0": gpu.describe(),
+        "GPUs of rank 0": gpu.describe_gpus(),
         "GPU transport": transport,
     }
 
 
-def _transport() -> str:
+def _agree_on_transport() -> str:
     """Return the transport of GPU arrays, on which the ranks agree in the first call. All ranks must call it."""
     if not gpu.in_job:
         return "none: CPU only"

@@ -6,34 +6,34 @@ from pathlib import Path
 from mpi4py import MPI
 
 from ..base.command_line import parse_positive
-from ..base.speaker import say
-from ..extend import Parser, while_read
+from ..base.speaker import print_message
+from ..extend import RankZeroParser, ignore_closed_pipe
 from . import picture
-from .match import match
-from .merge import merge
-from .read import read
-from .tables import tables
+from .match import match_calls
+from .merge import write_merged_trace
+from .read import read_timelines
+from .tables import format_tables
 
 
-def _report(directory: Path, merged: Path, drawn: Path | None, rows: int) -> str | None:
+def _print_report(directory: Path, merged: Path, drawn: Path | None, rows: int) -> str | None:
     """Print the report, and write the merged timeline and the picture; return None, or a message if that fails."""
     try:
-        job = read(directory)
+        job = read_timelines(directory)
     except FileNotFoundError as e:
         return str(e)
-    match(job)
-    print(tables(job, rows))
+    match_calls(job)
+    print(format_tables(job, rows))
     for note in job.notes:
         print(f"Note: {note}")
     try:
-        merge(job, merged)
+        write_merged_trace(job, merged)
     except OSError as e:
         return f"The timeline of all ranks cannot be written to {merged}: {e.strerror}. Name another file with -o."
     print(f"All ranks on one timeline, for ui.perfetto.dev or chrome://tracing: {merged}")
     if drawn is not None:
         if not drawn.suffix:
             drawn = Path(f"{drawn}.png")
-        if failure := picture.draw(job, drawn):
+        if failure := picture.draw_picture(job, drawn):
             return failure
         print(f"The picture: {drawn}")
     return None
@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
     Args:
         arguments: the command line, by default that of this process.
     """
-    parser = Parser(
+    parser = RankZeroParser(
         prog="python -m mpixla.trace",
         description="Says where the time of a job went that ran with MPIXLA_TRACE=directory: by operation, by line, by "
         "rank, and who waited for whom. docs/trouble.md explains it.",
@@ -67,10 +67,10 @@ def main(arguments: list[str] | None = None) -> int:
     if MPI.COMM_WORLD.Get_rank() == 0:
         output = options.output or options.directory / "merged.json"
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # names of files may be any
-        with while_read():
-            failure = _report(options.directory, output, options.picture, options.rows)
+        with ignore_closed_pipe():
+            failure = _print_report(options.directory, output, options.picture, options.rows)
         if failure:
-            say(f"{failure}\n")
+            print_message(f"{failure}\n")
     return int(MPI.COMM_WORLD.bcast(failure is not None))
 
 

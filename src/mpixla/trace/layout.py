@@ -37,18 +37,18 @@ BYTES = 128
 TEXTS = ("op", "mpi", "site", "dtype", "reduction", "waits_for", "started_at", "transport")
 
 
-def _record(*fields: tuple[str, str]) -> np.dtype[np.void]:
+def _record_dtype(*fields: tuple[str, str]) -> np.dtype[np.void]:
     names, formats = zip(("kind", "u4"), ("number", "u4"), *fields, strict=True)
     return np.dtype({"names": names, "formats": formats, "itemsize": BYTES})
 
 
-CALL = _record(
+CALL = _record_dtype(
     *((name, "i8") for name in ("sequence", "sends", "receives", "items", "began", "took", "gpu")),
     *((name, "i4") for name in ("thread", "root", "to", "sendtag", "from", "recvtag", "request", "generation")),
     *((name, "u2") for name in TEXTS),
     *((name, "u1") for name in ("category", "meeting", "is_reverse", "neighbours", "state", "windows")),
 )
-COMMUNICATOR = _record(("in_process", "i8"), ("rank", "i4"), ("size", "i4"), ("name", "S64"))
-PART = _record(("used", "u4"), ("bytes", "V116"))
-AGREED = _record(("in_process", "i8"), ("agreed", "i8"))
-CLOCK = _record(("when", "i8"), ("ahead", "i8"), ("round_trip", "i8"))
+COMMUNICATOR = _record_dtype(("in_process", "i8"), ("rank", "i4"), ("size", "i4"), ("name", "S64"))
+PART = _record_dtype(("used", "u4"), ("bytes", "V116"))
+AGREED = _record_dtype(("in_process", "i8"), ("agreed", "i8"))
+CLOCK = _record_dtype(("when", "i8"), ("ahead", "i8"), ("round_trip", "i8"))

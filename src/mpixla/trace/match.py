@@ -9,16 +9,16 @@ from operator import attrgetter
 from typing import Any
 
 from .layout import ANY
-from .read import Call, Job, shorten
+from .read import Call, Job, shorten_list
 
 _SHOWN = 5  # notes on calls that do not fit together
 
 
-def match(job: Job) -> None:
+def match_calls(job: Job) -> None:
     """Set for each call of a job how long it waited, and for which rank; note calls that do not fit together."""
     meetings: dict[Any, list[Call]] = defaultdict(list)  # by communicator and number
     messages: dict[Any, list[Call]] = defaultdict(list)
-    for call in job.calls():
+    for call in job.all_calls():
         if call.sequence is not None:
             meetings[call.comm.group, call.sequence].append(call)
         elif call.category != "wait":
@@ -33,7 +33,7 @@ def match(job: Job) -> None:
         job.notes.append(f"{len(notes) - _SHOWN} further calls do not fit together.")
 
 
-def _waiter(call: Call) -> Call | None:
+def _waiting_call(call: Call) -> Call | None:
     """Return the call that waits for this call's communication: for a start, its wait or None; otherwise the call."""
     return call.wait if call.category == "start" else call
 
@@ -49,9 +49,9 @@ def _note_wait(waiter: Call | None, until: int, late: int, late_call: Call | Non
         waiter.waiting, waiter.late, waiter.late_call = waiting, late, late_call
 
 
-def _depend(call: Call, other: Call) -> None:
+def _add_dependence(call: Call, other: Call) -> None:
     """Note that a call's communication depends on the beginning of another call."""
-    _note_wait(_waiter(call), other.ready, other.rank, other)
+    _note_wait(_waiting_call(call), other.ready, other.rank, other)
 
 
 def _match_collective(calls: list[Call], notes: list[str]) -> None:
@@ -62,36 +62,37 @@ def _match_collective(calls: list[Call], notes: list[str]) -> None:
         words = ", ".join(f"rank {call.rank} {call.name} at {call.line}" for call in calls[:4])
         notes.append(f"Call {sequence} on communicator '{comm.name}' is not the same on its ranks: {words}.")
         return
-    stuck = [call for call in map(_waiter, calls) if call is not None and (not call.is_over or call.has_failed)]
+    stuck = [call for call in map(_waiting_call, calls) if call is not None and (not call.is_over or call.has_failed)]
     absent = [rank for rank in comm.members if rank >= 0 and rank not in by_rank]
     if stuck and absent:
         for call in stuck:
             _note_wait(call, call.end, absent[0])
         notes.append(
-            f"Rank {shorten(absent)} never came to call {sequence} on communicator '{comm.name}', {stuck[0].title} at "
-            f"{stuck[0].line}, in which rank {shorten([call.rank for call in stuck])} was to the end."
+            f"Rank {shorten_list(absent)} never came to call {sequence} on communicator '{comm.name}', "
+            f"{stuck[0].title} at {stuck[0].line}, in which rank {shorten_list([call.rank for call in stuck])} was "
+            "to the end."
         )
     meeting, last = calls[0].meeting, max(calls, key=attrgetter("ready"))
     root = next((call for call in calls if call.rank == calls[0].root), None)
     if meeting == "each for all":
         for call in calls:
-            _depend(call, last)
+            _add_dependence(call, last)
     elif meeting == "each for root" and root:
         for call in calls:
-            _depend(call, root)
+            _add_dependence(call, root)
     elif meeting == "root for all" and root:
-        _depend(root, last)
+        _add_dependence(root, last)
     elif meeting == "each for those before":
         calls.sort(key=lambda call: -call.comm.position if call.is_reverse else call.comm.position)
         last = calls[0]
         for call in calls[1:]:
-            _depend(call, last)
+            _add_dependence(call, last)
             last = max(last, call, key=attrgetter("ready"))
     elif meeting == "each for neighbours":
         for call in calls:
             for source in call.sources:
                 if source in by_rank:
-                    _depend(call, by_rank[source])
+                    _add_dependence(call, by_rank[source])
 
 
 def _match_messages(calls: list[Call]) -> None:
@@ -110,15 +111,15 @@ def _match_messages(calls: list[Call]) -> None:
             _note_unmatched(call, call.source)
         else:
             receives[message] = call
-            _depend(call, message)
+            _add_dependence(call, message)
     for call in calls:
         if call.to is None or call.source is not None:  # no send, or a sendrecv, whose wait its receive has set
             continue
-        waiter, receive = _waiter(call), receives.get(call)
+        waiter, receive = _waiting_call(call), receives.get(call)
         if receive is None:
             _note_unmatched(call, call.to)
         elif waiter is not None and waiter.end >= receive.begin:
-            _depend(call, receive)
+            _add_dependence(call, receive)
 
 
 def _take_message(sent: dict[tuple[int, int | None], deque[Call]], source: int, tag: int | None) -> Call | None:
@@ -132,6 +133,6 @@ def _take_message(sent: dict[tuple[int, int | None], deque[Call]], source: int, 
 
 def _note_unmatched(call: Call, late: int) -> None:
     """Set the waiting time of a call whose message was not found: until the end if unfinished, else none."""
-    waiter = _waiter(call)
+    waiter = _waiting_call(call)
     if waiter is not None and not waiter.is_over and late != ANY:
         _note_wait(waiter, waiter.end, late)

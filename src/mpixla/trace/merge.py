@@ -21,7 +21,7 @@ _SAID = (
 Event = dict[str, Any]
 
 
-def _arguments(call: Call) -> Event:
+def _event_arguments(call: Call) -> Event:
     """Return a call's known attributes by the names in the timeline, times in microseconds."""
     values = {
         "failed": int(call.has_failed),
@@ -50,21 +50,21 @@ def _arguments(call: Call) -> Event:
     return arguments
 
 
-def _slice(call: Call, name: str, category: str, begin: int, time: int, **more: Any) -> Event:
+def _slice_event(call: Call, name: str, category: str, begin: int, time: int, **more: Any) -> Event:
     place = {"pid": call.rank, "tid": call.lane}
     return {"ph": "X", "name": name, "cat": category, **place, "ts": begin / 1000, "dur": time / 1000, **more}
 
 
 def _call_events(call: Call) -> Iterator[Event]:
     """Yield the Chrome trace events of one call: the call, its time on the GPU, and its waiting time."""
-    yield _slice(call, call.title, call.category, call.begin, call.time, args=_arguments(call))
+    yield _slice_event(call, call.title, call.category, call.begin, call.time, args=_event_arguments(call))
     if call.ready > call.begin:
-        yield _slice(call, "its GPU", "gpu", call.begin, call.ready - call.begin)
+        yield _slice_event(call, "its GPU", "gpu", call.begin, call.ready - call.begin)
     if call.waiting:
-        yield _slice(call, f"waits for rank {call.late}", "waiting", call.ready, call.waiting)
+        yield _slice_event(call, f"waits for rank {call.late}", "waiting", call.ready, call.waiting)
 
 
-def _arrow(name: str, category: str, number: str, start: Call, end: Call, when: int) -> Iterator[Event]:
+def _arrow_events(name: str, category: str, number: str, start: Call, end: Call, when: int) -> Iterator[Event]:
     """Yield the two events of an arrow from the beginning of the call ``start`` to the call ``end`` at ``when``."""
     arrow = {"name": name, "cat": category, "id": number}
     yield {"ph": "s", **arrow, "pid": start.rank, "tid": start.lane, "ts": start.begin / 1000}
@@ -83,16 +83,16 @@ def _rank_events(timeline: Timeline) -> Iterator[Event]:
         yield from _call_events(call)
     for i, call in enumerate(calls):
         if call.wait is not None:
-            yield from _arrow("request", "request", f"r{rank}.{i}", call, call.wait, call.wait.begin)
+            yield from _arrow_events("request", "request", f"r{rank}.{i}", call, call.wait, call.wait.begin)
         if call.late_call is not None and call.waiting >= _SHORTEST_ARROW:
             until = call.ready + call.waiting
-            yield from _arrow("is waited for", "waiting", f"{rank}.{i}", call.late_call, call, until)
+            yield from _arrow_events("is waited for", "waiting", f"{rank}.{i}", call.late_call, call, until)
     if timeline.stopped:
         name, last = f"the timeline ends here: {timeline.stopped}", max((call.end for call in calls), default=0)
         yield {"ph": "i", "s": "p", "name": name, "pid": rank, "tid": 0, "ts": last / 1000}
 
 
-def merge(job: Job, file: Path) -> None:
+def write_merged_trace(job: Job, file: Path) -> None:
     """Write the calls of all ranks to one JSON file in Chrome's trace format, with times from 0 on.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .read import Call, Job
-from .tables import Sum, Unit, format_bytes, total, who_waited
+from .tables import CallTotals, TimeUnit, format_bytes, sum_all, sum_waits
 
 # The number of time steps in the picture. Within a step the shares of a rank's activities are stacked.
 _STEPS = 1200
@@ -26,21 +26,21 @@ _PARTS = {
 }
 
 
-def _add(share: Any, begin: float, end: float) -> None:
+def _add_span(share: Any, begin: float, end: float) -> None:
     """Add, in place, to each time step the share of the step that the span from ``begin`` to ``end`` covers."""
     first, last = int(begin), min(ceil(end), len(share))
     share[first:last] += np.diff(np.clip(np.arange(first, last + 1), begin, end))
 
 
-def _shares(calls: list[Call], time: int) -> dict[str, Any]:
+def _activity_shares(calls: list[Call], time: int) -> dict[str, Any]:
     """Return for each activity in calls the share of each time step that a rank spent in it, from 0 to 1."""
     shares = {part: np.zeros(_STEPS) for part in ("moving", "gpu", "waiting")}
     scale = _STEPS / max(1, time)
     for call in calls:
         waited = call.ready + call.waiting
-        _add(shares["gpu"], call.begin * scale, call.ready * scale)
-        _add(shares["waiting"], call.ready * scale, waited * scale)
-        _add(shares["moving"], waited * scale, call.end * scale)
+        _add_span(shares["gpu"], call.begin * scale, call.ready * scale)
+        _add_span(shares["waiting"], call.ready * scale, waited * scale)
+        _add_span(shares["moving"], waited * scale, call.end * scale)
     # Calls of several threads may overlap: waiting takes precedence, then the GPU.
     room = np.ones(_STEPS)
     for part in ("waiting", "gpu", "moving"):
@@ -51,7 +51,7 @@ def _shares(calls: list[Call], time: int) -> dict[str, Any]:
 
 def _draw_timelines(axes: Any, job: Job, ranks: list[int]) -> None:
     """Draw a row for each rank, coloured by the share of each time step that it spent in each activity."""
-    unit = Unit(job.time)
+    unit = TimeUnit(job.time)
     span = max(1, job.time) / unit.nanoseconds
     edges = np.linspace(0, span, _STEPS + 1)
     for row, rank in enumerate(ranks):
@@ -60,7 +60,7 @@ def _draw_timelines(axes: Any, job: Job, ranks: list[int]) -> None:
             axes.text(span / 2, row, "no timeline", ha="center", va="center", color="#555555", fontsize=8)
             continue
         bottom = np.full(_STEPS, row + _HALF)
-        for part, share in _shares(job.timelines[rank].calls, job.time).items():
+        for part, share in _activity_shares(job.timelines[rank].calls, job.time).items():
             top = bottom - 2 * _HALF * share
             axes.stairs(top, edges, baseline=bottom, fill=True, color=_PARTS[part][0], linewidth=0)
             bottom = top
@@ -75,8 +75,8 @@ def _draw_timelines(axes: Any, job: Job, ranks: list[int]) -> None:
 
 def _draw_arrows(axes: Any, job: Job, ranks: list[int]) -> None:
     """Draw the longest waits as arrows, from the rank waited for to the waiting rank, at the end of the wait."""
-    rows, scale = {rank: i for i, rank in enumerate(ranks)}, Unit(job.time).nanoseconds
-    waits = [call for call in job.calls() if call.late_call and call.rank in rows and call.late in rows]
+    rows, scale = {rank: i for i, rank in enumerate(ranks)}, TimeUnit(job.time).nanoseconds
+    waits = [call for call in job.all_calls() if call.late_call and call.rank in rows and call.late in rows]
     waits.sort(key=lambda call: -call.waiting)
     style = {"arrowstyle": "-|>", "color": "#333333", "linewidth": 0.8, "shrinkA": 0, "shrinkB": 0}
     for call in waits[:_MOST_ARROWS]:
@@ -90,10 +90,10 @@ def _draw_arrows(axes: Any, job: Job, ranks: list[int]) -> None:
         )
 
 
-def _draw_matrix(figure: Any, axes: Any, waits: dict[tuple[int, int], Sum], ranks: list[int]) -> None:
+def _draw_matrix(figure: Any, axes: Any, waits: dict[tuple[int, int], CallTotals], ranks: list[int]) -> None:
     """Draw the matrix of waiting times: a row for each waiting rank, a column for each rank waited for."""
     waited = np.array([[waits[rank, late].waiting for late in ranks] for rank in ranks])
-    unit = Unit(waited.max())
+    unit = TimeUnit(waited.max())
     waited = waited / unit.nanoseconds
     image = axes.imshow(waited, cmap="Oranges", vmin=0, vmax=max(waited.max(), 1e-9))
     if len(ranks) <= _MOST_WORDS:
@@ -109,7 +109,7 @@ def _draw_matrix(figure: Any, axes: Any, waits: dict[tuple[int, int], Sum], rank
     figure.colorbar(image, ax=axes, shrink=0.8)
 
 
-def _choose_ranks(job: Job, waits: dict[tuple[int, int], Sum]) -> list[int]:
+def _choose_ranks(job: Job, waits: dict[tuple[int, int], CallTotals]) -> list[int]:
     """Return the ranks to draw: all, or of too many the ranks with the longest waits on either side."""
     if job.ranks <= _MOST_ROWS:
         return list(range(job.ranks))
@@ -120,14 +120,14 @@ def _choose_ranks(job: Job, waits: dict[tuple[int, int], Sum]) -> list[int]:
     return sorted(rank for rank, _ in weights.most_common(_MOST_ROWS))
 
 
-def draw(job: Job, file: Path) -> str | None:
+def draw_picture(job: Job, file: Path) -> str | None:
     """Draw the picture into a file in the format of its suffix; return None, or a message if that fails."""
     try:
         from matplotlib.figure import Figure
         from matplotlib.patches import Patch
     except ImportError:
         return "The picture needs matplotlib, which is not installed here: pip install matplotlib"
-    waits, whole = who_waited(job), total(job.calls())
+    waits, whole = sum_waits(job), sum_all(job.all_calls())
     ranks = _choose_ranks(job, waits)
     height = 1.6 + 0.34 * max(5, min(len(ranks), 24))
     figure = Figure(figsize=(12, height), layout="constrained")
@@ -135,7 +135,7 @@ def draw(job: Job, file: Path) -> str | None:
     _draw_timelines(left, job, ranks)
     _draw_arrows(left, job, ranks)
     _draw_matrix(figure, right, waits, ranks)
-    has_gpu = any(call.transport for call in job.calls())
+    has_gpu = any(call.transport for call in job.all_calls())
     looks = [look for part, look in _PARTS.items() if part != "gpu" or has_gpu]
     left.legend(
         handles=[Patch(color=colour, label=name) for colour, name in looks],
@@ -146,7 +146,7 @@ def draw(job: Job, file: Path) -> str | None:
         fontsize=9,
         borderaxespad=0.1,
     )
-    share = f", {whole.share()} of the time in calls is waiting" if whole.time else ""
+    share = f", {whole.format_waiting_share()} of the time in calls is waiting" if whole.time else ""
     few = "" if len(ranks) == job.ranks else f", the {len(ranks)} that waited or were waited for most"
     figure.suptitle(
         f"{whole.calls:,} calls of {job.ranks} ranks that sent {format_bytes(whole.sends)}{share}{few}", fontsize=10

@@ -135,18 +135,18 @@ class Job:
     time: int  # from its first call to the last time in the timelines
     notes: list[str]  # problems, a sentence each
 
-    def calls(self) -> Iterator[Call]:
+    def all_calls(self) -> Iterator[Call]:
         """Yield all calls, rank by rank, in the order of their beginnings."""
         for rank in sorted(self.timelines):
             yield from self.timelines[rank].calls
 
 
-def _text(raw: bytes | bytearray) -> str:
+def _decode_text(raw: bytes | bytearray) -> str:
     text = raw.split(b"\0", 1)[0].decode(errors="replace")
     return intern("".join(c if c.isprintable() else "?" for c in text))
 
 
-def _numbers(raw: bytearray) -> tuple[int, ...]:
+def _decode_numbers(raw: bytearray) -> tuple[int, ...]:
     return tuple(np.frombuffer(raw, "i4", len(raw) // 4).tolist())
 
 
@@ -161,7 +161,7 @@ def _expand_runs(parts: tuple[int, ...], size: int) -> tuple[int, ...] | None:
     return tuple(found) if is_right else None
 
 
-def _rows(records: Any) -> Iterator[dict[str, Any]]:
+def _record_dicts(records: Any) -> Iterator[dict[str, Any]]:
     """Yield records as dicts, converted in blocks, since all at once would take much memory."""
     for first in range(0, len(records), _BLOCK):
         for values in records[first : first + _BLOCK].tolist():
@@ -180,13 +180,13 @@ def _convert_communicators(records: Any, parts: _Parts, agreed: dict[int, int]) 
     """
     made: dict[int, Comm] = {}
     alike: Counter[Any] = Counter()
-    for r in _rows(records):
-        number, name, size = r["number"], _text(r["name"]), r["size"]
-        members = _expand_runs(_numbers(parts[Kind.MEMBERS, number]), size)
+    for r in _record_dicts(records):
+        number, name, size = r["number"], _decode_text(r["name"]), r["size"]
+        members = _expand_runs(_decode_numbers(parts[Kind.MEMBERS, number]), size)
         if members is None or not 0 <= r["rank"] < size <= _MOST_RANKS or number in made:
             continue
         group = agreed.get(r["in_process"], (name, members, size))
-        neighbours = {int(kind): _numbers(parts[kind, number]) for kind in (Kind.SOURCES, Kind.DESTS)} | {0: ()}
+        neighbours = {int(kind): _decode_numbers(parts[kind, number]) for kind in (Kind.SOURCES, Kind.DESTS)} | {0: ()}
         made[number] = Comm(name, members, (group, alike[group]), r["rank"], r["in_process"], neighbours)
         alike[group] += 1
     return made
@@ -225,8 +225,8 @@ def _convert_record(rank: int, r: dict[str, Any], comms: dict[int, Comm], texts:
 
 def _convert_records(rank: int, records: Any, comms: dict[int, Comm], parts: _Parts) -> Iterator[Call]:
     """Yield the calls of a timeline's records, without the damaged ones."""
-    texts = {number: _text(raw) for (kind, number), raw in parts.items() if kind == Kind.TEXT} | {0: ""}
-    for row in _rows(records):
+    texts = {number: _decode_text(raw) for (kind, number), raw in parts.items() if kind == Kind.TEXT} | {0: ""}
+    for row in _record_dicts(records):
         with suppress(LookupError, ValueError):  # a damaged record
             yield _convert_record(rank, row, comms, texts)
 
@@ -262,7 +262,7 @@ def read_file(file: Path) -> Timeline:
     data = file.read_bytes()
     if len(data) < layout.HEADER.itemsize or not data.startswith(layout.MAGIC + b"\0"):
         raise ValueError(f"{file.name} is no timeline, or its beginning is damaged: it does not say whose it is.")
-    header = next(_rows(np.frombuffer(data, layout.HEADER, 1)))
+    header = next(_record_dicts(np.frombuffer(data, layout.HEADER, 1)))
     if (header["version"], header["record_bytes"]) != (layout.VERSION, layout.BYTES):
         raise ValueError(
             f"{file.name} was written by another version of mpixla, whose timelines have layout {header['version']} "
@@ -275,9 +275,9 @@ def read_file(file: Path) -> Timeline:
     records = np.frombuffer(data, layout.CALL, count, start)
     kinds = records["kind"]
     parts: _Parts = defaultdict(bytearray)
-    for part in _rows(records[np.isin(kinds, _KINDS_OF_PARTS)].view(layout.PART)):
+    for part in _record_dicts(records[np.isin(kinds, _KINDS_OF_PARTS)].view(layout.PART)):
         parts[part["kind"], part["number"]] += part["bytes"][: part["used"]]
-    agreed = {r["in_process"]: r["agreed"] for r in _rows(records[kinds == Kind.AGREED].view(layout.AGREED))}
+    agreed = {r["in_process"]: r["agreed"] for r in _record_dicts(records[kinds == Kind.AGREED].view(layout.AGREED))}
     comms = _convert_communicators(records[kinds == Kind.COMMUNICATOR].view(layout.COMMUNICATOR), parts, agreed)
     readings = records[kinds == Kind.CLOCK].view(layout.CLOCK)[["when", "ahead", "round_trip"]].tolist()
     calls = sorted(_convert_records(rank, records[kinds == Kind.CALL], comms, parts), key=attrgetter("begin"))
@@ -286,11 +286,11 @@ def read_file(file: Path) -> Timeline:
     # All other records have become communicators, readings or calls, or are damaged.
     others = int(np.isin(kinds, (Kind.NOTHING, Kind.AGREED, *_KINDS_OF_PARTS), invert=True).sum())
     damaged = others - len(comms) - len(readings) - len(calls) + any(data[start + count * layout.BYTES :])
-    texts = {name: _text(header[name]) for name in ("host", "job", "clock", "stopped")}
+    texts = {name: _decode_text(header[name]) for name in ("host", "job", "clock", "stopped")}
     return Timeline(file, rank, ranks, **texts, readings=readings, calls=calls, damaged=damaged)
 
 
-def shorten(words: list[Any]) -> str:
+def shorten_list(words: list[Any]) -> str:
     """Return the first eight words, and the number of further ones, as a text."""
     return ", ".join(map(str, words[:8])) + (f" and {len(words) - 8} more" if len(words) > 8 else "")
 
@@ -300,7 +300,7 @@ def _choose_run(timelines: list[Timeline], notes: list[str]) -> dict[int, Timeli
     newest = max(timelines, key=lambda timeline: (timeline.file.stat().st_mtime, timeline.file)).job
     others = [timeline.file.name for timeline in timelines if timeline.job != newest]
     if others:
-        notes.append(f"{shorten(others)}: of an earlier run, and left out.")
+        notes.append(f"{shorten_list(others)}: of an earlier run, and left out.")
     return {timeline.rank: timeline for timeline in timelines if timeline.job == newest}
 
 
@@ -330,7 +330,8 @@ def _align_clocks(timelines: dict[int, Timeline], notes: list[str]) -> None:
     if len(unknown) > 1:
         hosts = sorted({timeline.host for alike in unknown for timeline in alike})
         notes.append(
-            f"The clocks of {shorten(hosts)} were not compared: times of ranks on different ones do not fit together."
+            f"The clocks of {shorten_list(hosts)} were not compared: times of ranks on different ones do not fit "
+            "together."
         )
 
 
@@ -344,7 +345,7 @@ def _begin_at_zero(calls: list[Call]) -> int:
     return last - first
 
 
-def read(directory: Path) -> Job:
+def read_timelines(directory: Path) -> Job:
     """Return the newest run's timelines in a directory as a Job, on rank 0's clock from 0 on, with notes on problems.
 
     Args:
@@ -367,7 +368,7 @@ def read(directory: Path) -> Job:
         except ValueError as e:
             notes.append(str(e))
     if spawned := sorted({str(file.parent) for file in directory.glob(f"spawned-*/{layout.GLOB}")}):
-        notes.append(f"Processes that were spawned have timelines of their own: in {shorten(spawned)}.")
+        notes.append(f"Processes that were spawned have timelines of their own: in {shorten_list(spawned)}.")
     if not found:
         raise FileNotFoundError(
             f"There is no timeline in {directory}. Run the program with MPIXLA_TRACE={directory} first."
@@ -378,7 +379,7 @@ def read(directory: Path) -> Job:
     missing = [rank for rank in range(min(ranks, max(timelines) + 10**4)) if rank not in timelines]
     if missing:
         notes.append(
-            f"No timeline of rank {shorten(missing)}: it made no call, wrote elsewhere, or its file is damaged. "
+            f"No timeline of rank {shorten_list(missing)}: it made no call, wrote elsewhere, or its file is damaged. "
             "Waits for it count as moving."
         )
     for timeline in timelines.values():
@@ -389,5 +390,5 @@ def read(directory: Path) -> Job:
             notes.append(f"{timeline.file.name} ends before the program did: {timeline.stopped}.")
     _align_clocks(timelines, notes)
     job = Job(timelines, ranks, 0, notes)
-    job.time = _begin_at_zero(list(job.calls()))
+    job.time = _begin_at_zero(list(job.all_calls()))
     return job

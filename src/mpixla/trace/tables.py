@@ -9,7 +9,7 @@ from .read import Call, Job
 
 
 @dataclass(slots=True)
-class Sum:
+class CallTotals:
     """The number, times and bytes of several calls; times in nanoseconds."""
 
     calls: int = 0
@@ -20,7 +20,7 @@ class Sum:
     sends: int = 0
     receives: int = 0
 
-    def add(self, call: Call) -> None:
+    def add_call(self, call: Call) -> None:
         """Count a call, and add its times and bytes to the sums."""
         self.calls += 1
         self.time += call.time
@@ -30,34 +30,34 @@ class Sum:
         self.sends += call.sends
         self.receives += call.receives
 
-    def share(self) -> str:
+    def format_waiting_share(self) -> str:
         """Return the share of waiting in the time, as a text."""
         return f"{100 * self.waiting / self.time:.0f} %" if self.time else "none"
 
 
-def group(calls: Iterable[Call], key: Callable[[Call], Any]) -> dict[Any, Sum]:
+def sum_by_key(calls: Iterable[Call], key: Callable[[Call], Any]) -> dict[Any, CallTotals]:
     """Return the sum of the calls of each key."""
-    sums: dict[Any, Sum] = defaultdict(Sum)
+    sums: dict[Any, CallTotals] = defaultdict(CallTotals)
     for call in calls:
-        sums[key(call)].add(call)
+        sums[key(call)].add_call(call)
     return sums
 
 
-def total(calls: Iterable[Call]) -> Sum:
+def sum_all(calls: Iterable[Call]) -> CallTotals:
     """Return the sum of all calls."""
-    return group(calls, lambda _: None)[None]
+    return sum_by_key(calls, lambda _: None)[None]
 
 
-def who_waited(job: Job) -> dict[tuple[int, int], Sum]:
+def sum_waits(job: Job) -> dict[tuple[int, int], CallTotals]:
     """Return the sum of the waiting calls for each pair of a waiting rank and the rank waited for."""
-    waits = (call for call in job.calls() if call.late is not None)
-    return group(waits, lambda call: (call.rank, call.late))
+    waits = (call for call in job.all_calls() if call.late is not None)
+    return sum_by_key(waits, lambda call: (call.rank, call.late))
 
 
 # Texts
 
 
-class Unit:
+class TimeUnit:
     """A unit for all times of a table: the largest one in which the greatest time is at least 1."""
 
     def __init__(self, greatest: float) -> None:
@@ -94,7 +94,9 @@ def _format_table(title: str, heads: list[str], rows: list[list[str]], words: in
     return "\n".join(lines) + "\n"
 
 
-def _sum_table(title: str, heads: list[str], sums: dict[Any, Sum], unit: Unit, most: int, has_gpu: bool) -> str:
+def _sum_table(
+    title: str, heads: list[str], sums: dict[Any, CallTotals], unit: TimeUnit, most: int, has_gpu: bool
+) -> str:
     """Return a table of sums of calls as text, by descending time."""
     times = ["time", "gpu", "waiting", "moving"] if has_gpu else ["time", "waiting", "moving"]
     rows = []
@@ -104,10 +106,10 @@ def _sum_table(title: str, heads: list[str], sums: dict[Any, Sum], unit: Unit, m
     return _format_table(title, [*heads, "calls", *times, "sends", "receives"], rows, len(heads), most)
 
 
-def _rank_table(job: Job, unit: Unit, most: int) -> str:
+def _rank_table(job: Job, unit: TimeUnit, most: int) -> str:
     """Return the table with a row for each rank as text: its time in and outside calls, waiting and moving data."""
-    sums = group(job.calls(), lambda call: call.rank)
-    caused = group(job.calls(), lambda call: call.late)
+    sums = sum_by_key(job.all_calls(), lambda call: call.rank)
+    caused = sum_by_key(job.all_calls(), lambda call: call.late)
     rows = []
     # The rank for which the others waited longest comes first.
     for rank in sorted(job.timelines, key=lambda rank: (-caused[rank].waiting, -sums[rank].time, rank)):
@@ -119,32 +121,33 @@ def _rank_table(job: Job, unit: Unit, most: int) -> str:
     return _format_table(f"By rank, in {unit.name}: whom the others waited for most comes first", heads, rows, 2, most)
 
 
-def _wait_table(job: Job, unit: Unit, most: int) -> str:
+def _wait_table(job: Job, unit: TimeUnit, most: int) -> str:
     """Return the table of the waits of each rank for each other rank as text, with the line that waited longest."""
     lines: dict[tuple[int, int], Counter[str]] = defaultdict(Counter)
-    for call in job.calls():
+    for call in job.all_calls():
         if call.late is not None:
             lines[call.rank, call.late][call.line] += call.waiting
     rows = []
-    for (rank, late), s in sorted(who_waited(job).items(), key=lambda item: (-item[1].waiting, item[0])):
+    for (rank, late), s in sorted(sum_waits(job).items(), key=lambda item: (-item[1].waiting, item[0])):
         ((line, share),) = lines[rank, late].most_common(1)
         rows.append([f"rank {rank}", f"rank {late}", line, unit(s.waiting), f"{s.calls:,}", unit(share)])
     heads = ["who", "for whom", "mostly at", "waiting", "calls", "of it there"]
     return _format_table(f"Who waited for whom, in {unit.name}", heads, rows, 3, most)
 
 
-def tables(job: Job, most: int) -> str:
+def format_tables(job: Job, most: int) -> str:
     """Return all tables as text, each sorted by descending time, with at most ``most`` rows."""
-    calls = list(job.calls())
-    whole = total(calls)
-    unit = Unit(max(whole.time, job.time))
+    calls = list(job.all_calls())
+    whole = sum_all(calls)
+    unit = TimeUnit(max(whole.time, job.time))
     ranks = f"{len(job.timelines)} of {job.ranks}" if len(job.timelines) < job.ranks else str(job.ranks)
     has_gpu = any(call.transport for call in calls)
-    by_op = group(calls, lambda call: (call.title,))
-    by_line = group(calls, lambda call: (call.line, call.title))
+    by_op = sum_by_key(calls, lambda call: (call.title,))
+    by_line = sum_by_key(calls, lambda call: (call.line, call.title))
     parts = [
         f"{ranks} {'rank' if job.ranks == 1 else 'ranks'}, {whole.calls:,} calls in {unit(job.time)} {unit.name}; "
-        f"{unit(whole.time)} {unit.name} in calls, added over the ranks, {whole.share()} of it waiting.\n",
+        f"{unit(whole.time)} {unit.name} in calls, added over the ranks, "
+        f"{whole.format_waiting_share()} of it waiting.\n",
         _sum_table(f"By operation, in {unit.name}", ["operation"], by_op, unit, most, has_gpu),
         _sum_table(f"By line, in {unit.name}", ["line", "operation"], by_line, unit, most, has_gpu),
         _rank_table(job, unit, most),

@@ -11,7 +11,7 @@ mpixla.distributed.initialize()
 
 @pytest.fixture(scope="session")
 def on_all():
-    """From a function of arrays to its results on every rank, where the arrays are spread over all ranks."""
+    """Return a function that applies ``f`` to arrays spread over all ranks, and returns the results on every rank."""
     mesh = jax.make_mesh((jax.process_count(),), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
     spread, everywhere = jax.NamedSharding(mesh, jax.P("x")), jax.NamedSharding(mesh, jax.P())
 

@@ -25,7 +25,7 @@ def integrate(u, solver):
 
 
 def minimize(u):
-    """L-BFGS on a convex function of a spread vector."""
+    """Minimize a convex function of a spread vector by L-BFGS."""
 
     def value(u):
         return u @ matvec(u) / 2 - jnp.sum(START * u) + jnp.sum(u**4)

@@ -29,7 +29,7 @@ print(f"{rank}: {transport_of(None)}\\n", end="", flush=True)
 
 @pytest.fixture
 def gpu_job(job):
-    """``job``, for processes that have a fake GPU."""
+    """Return ``job``, for processes that have a fake GPU."""
 
     def run(n, code, *arguments, transport="", **environment):
         environment = {"MPIXLA_FAKE_DEVICE": "1", "MPIXLA_GPU_TRANSPORT": transport, **environment}
@@ -40,7 +40,7 @@ def gpu_job(job):
 
 
 def _said(done):
-    """What each rank has said of the transport."""
+    """Return each rank's sentence on the transport."""
     return [line.split(": ", 1)[1] for line in sorted(done.stdout.splitlines())]
 
 
@@ -110,7 +110,7 @@ def test_nccl_that_cannot_be_is_refused(gpu_job):
         assert "MPIXLA_GPU_TRANSPORT asks for: ranks 0 and 1 use the same GPU" in text
 
 
-def test_wishes_that_differ_are_refused(gpu_job):
+def test_transports_that_differ_between_ranks_are_refused(gpu_job):
     differ = "import os\nif int(os.environ.get('PMI_RANK', os.environ.get('OMPI_COMM_WORLD_RANK', '0'))):\n"
     differ += "    os.environ['MPIXLA_GPU_TRANSPORT'] = 'nccl'\n"
     for text in _said(gpu_job(2, differ + REFUSED, transport="host")):
@@ -131,7 +131,7 @@ def test_nonsense_is_refused(gpu_job):
     assert done.returncode != 0
 
 
-def test_a_process_whose_jax_has_no_gpu_says_so(job):
+def test_process_whose_jax_has_no_gpu_is_reported(job):
     """Though it might have had one: from then on its calls exchange nothing."""
     code = """
     import jax, mpixla
@@ -235,7 +235,7 @@ def test_a_failure_that_nccl_finds_after_the_last_call(gpu_job):
     """
     done = gpu_job(2, code, transport="nccl", check=False)
     assert done.returncode == 1
-    assert re.search(r"mpixla: r[01] \| an earlier call through NCCL has failed since", done.stderr)
+    assert re.search(r"r[01] \| .* NCCL has failed", done.stderr)
 
 
 def test_a_failure_that_nccl_finds_while_nobody_calls(gpu_job):

@@ -37,7 +37,7 @@ PASSES, FAILS = Check("passes", (), says="all right"), Check("fails", (), fails=
         (FAILS, 0, "Error: lost", "failed"),
     ],
 )
-def test_judging(wanted, status, text, outcome):
+def test_outcome_of_a_check(wanted, status, text, outcome):
     assert check.judge(wanted, machine.Ended(status, text, 1.0))[0] == outcome
 
 
@@ -69,7 +69,7 @@ def test_checks_not_run_are_listed(tmp_path):
     assert "1 passed, 0 failed, 0 skipped, 1 not run." in (tmp_path / "gpu-check.md").read_text()
 
 
-def test_tests_that_fail_are_left_out_then(tmp_path):
+def test_suite_runs_again_without_failed_tests(tmp_path):
     """A file of the suite ends at its first failure, and is run again without that."""
     program = "import sys; left = {'a', 'b'} - {x.split('=')[1] for x in sys.argv[1:]}; [print(f'== rank 0 of 2: {x} "
     program += "failed in call') for x in sorted(left)[:1]]; sys.exit(bool(left))"
@@ -137,7 +137,7 @@ def test_quick_form_on_the_fake_gpu(program, name, tmp_path):
 
 
 @needs_fake_gpu
-def test_what_needs_a_newer_nccl_is_skipped(tmp_path):
+def test_check_that_needs_a_newer_nccl_is_skipped(tmp_path):
     """Where ranks cannot share the GPU, whatever the program is about."""
     name = "an uncaught exception, nccl"
     variables = {**machine.environment(True, None), "MPIXLA_FAKE_NCCL_VERSION": "22809"}

@@ -15,7 +15,7 @@ FAKE = Path(os.environ.get("MPIXLA_FAKE_DEVICE_LIBRARY") or ROOT / "build/fake-d
 PROGRAM = """
 import jax, jax.numpy as jnp, numpy as np, mpixla
 from mpi4py import MPI
-from mpixla.mpi.gpu import describe, transport_of
+from mpixla.mpi.gpu import describe_gpus, transport_of
 import fake_gpu
 comm = MPI.COMM_WORLD
 rank, size = comm.Get_rank(), comm.Get_size()
@@ -49,7 +49,7 @@ np.testing.assert_array_equal(jax.grad(lambda y: mpixla.allreduce(y, op=MPI.SUM)
 
 ROCM = """
 assert mpixla.has_rocm_support() and not mpixla.has_cuda_support()
-assert describe() == "2, platform ROCm", describe()
+assert describe_gpus() == "2, platform ROCm", describe_gpus()
 assert fake_gpu.count("hipStreamGetDevice") > 0 and fake_gpu.count("cuStreamGetCtx") == 0
 # They ran on the second GPU, which is current only during calls.
 assert fake_gpu.count("hipSetDevice") == 2 * fake_gpu.count("hipStreamGetDevice")
@@ -66,7 +66,7 @@ print(transport_of(None))
 
 SYCL = """
 assert mpixla.has_sycl_support() and not mpixla.has_cuda_support() and not mpixla.has_rocm_support()
-assert describe() == "2, platform SYCL", describe()
+assert describe_gpus() == "2, platform SYCL", describe_gpus()
 assert fake_gpu.count("DPCTLQueue_GetDevice") > 0 and fake_gpu.count("cuStreamGetCtx") == 0
 assert fake_gpu.count("DPCTLEvent_Delete") > 0 and fake_gpu.live()[2] <= fake_gpu.live()[1] + fake_gpu.live()[0]
 for function, nth in ("DPCTLQueue_GetDevice", 1), ("DPCTLQueue_Memcpy", 1), ("DPCTLQueue_Memcpy", 2):
@@ -157,15 +157,19 @@ def test_each_rank_of_a_host_gets_a_gpu_of_intels(job):
 
 def test_where_libraries_are(tmp_path, job):
     """HIP is where JAX's plugin, which may not be loaded yet, finds it: beside itself. NCCL is in a package."""
-    files = [tmp_path / "_rocm_sdk_core/lib/libamdhip64.so.7", tmp_path / "own/libamdhip64.so.7"]
-    files.append(tmp_path / "nvidia/nccl/lib/libnccl.so.2")
+    names = ("_rocm_sdk_core/lib/libamdhip64.so.7", "rocm/lib/libamdhip64.so.7", "own/libamdhip64.so.7")
+    files = [tmp_path / name for name in (*names, "nvidia/nccl/lib/libnccl.so.2")]
     for file in files:
         file.parent.mkdir(parents=True)
         file.touch()
+    (tmp_path / "rocm").rename(tmp_path / "later")
     code = """
-        import os, sys
+        import importlib, os, sys
         sys.path.insert(0, sys.argv[1])
         from mpixla.mpi.gpu import _hip_file, _nccl_file
+        print(_hip_file())
+        os.rename(os.path.join(sys.argv[1], "later"), os.path.join(sys.argv[1], "rocm"))
+        importlib.invalidate_caches()
         print(_hip_file())
         os.environ["LD_LIBRARY_PATH"] = os.path.join(sys.argv[1], "own")
         print(_hip_file())
@@ -176,11 +180,12 @@ def test_where_libraries_are(tmp_path, job):
 
 def test_dpctl_is_used_with_jaxs_plugin_only(tmp_path, job):
     code = """
-        import os, sys
+        import importlib, os, sys
         sys.path.insert(0, sys.argv[1])
         from mpixla.mpi.gpu import _sycl_file
         print(_sycl_file())
         os.mkdir(os.path.join(sys.argv[1], "jax_oneapi_plugin"))
+        importlib.invalidate_caches()
         print(_sycl_file())
         """
     file = tmp_path / "dpctl/libDPCTLSyclInterface.so"

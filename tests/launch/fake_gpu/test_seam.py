@@ -33,7 +33,7 @@ x = jnp.full((2, 1000), 1.0 + rank)
 
 @pytest.fixture
 def seam(job):
-    """Like `job`, with the seam and a transport: seam(transport, code, ...)."""
+    """Return a `job` with the seam and a transport: seam(transport, code, ...)."""
 
     def run(transport, code, **options):
         if transport == "mpi" and not HAS_LARGE_COUNTS:

@@ -4,8 +4,8 @@ import pytest
 from mpi4py import MPI
 from test_gpu import gpu_job  # noqa: F401
 
-from mpixla.trace.match import match
-from mpixla.trace.read import read
+from mpixla.trace.match import match_calls
+from mpixla.trace.read import read_timelines
 
 PROGRAM = """
 import time
@@ -28,8 +28,8 @@ TRANSPORTS = ["host", "nccl"] + (["mpi"] if "MPICH" in MPI.Get_library_version()
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_transports(gpu_job, tmp_path, transport):  # noqa: F811
     gpu_job(2, PROGRAM, transport=transport, MPIXLA_TRACE="traces")
-    job = read(tmp_path / "traces")
-    match(job)
+    job = read_timelines(tmp_path / "traces")
+    match_calls(job)
     assert job.notes == []
     for rank in range(2):
         calls = job.timelines[rank].calls
