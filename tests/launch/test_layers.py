@@ -174,6 +174,13 @@ def test_the_c_part_of_distributed_uses_the_public_header_only():
     assert [file for file, used in uses if file.startswith(own)]
 
 
+def test_satellites_find_no_file_beside_their_folder_by_its_path():
+    """So a satellite's folder can be moved elsewhere."""
+    upward = re.compile(r"""parents\[|parent\.parent|["'](\.\./|base["'/])""")
+    files = [file for file in USES if satellite(file)]
+    assert [file for file in files if upward.search((ROOT / file).read_text())] == []
+
+
 def names_from(file: str, module: str | None = None) -> set[str]:
     """Return the names that a file imports from modules, or from one of this name."""
     nodes = [node for node in ast.walk(ast.parse((ROOT / file).read_text())) if isinstance(node, ast.ImportFrom)]

@@ -682,7 +682,9 @@ def test_hosts(programs, vendor, says, monkeypatch):
     said = shlex.join(command)
     assert says in said
     assert said.startswith("/opt/mpirun ")
-    assert said.endswith(f"-n 3 python -I -S {rank.__file__} auto python {program.__file__} x.py")
+    assert said.endswith(
+        f"-n 3 python -I -S {rank.__file__} {Path(program.__file__).parent} auto python {PROGRAM} x.py"
+    )
     assert environment["MPIXLA_TIMEOUT"] == "5"
     passed = {command[i + 1] for i, word in enumerate(command) if word == "-x"}
     assert not passed or {"MPIXLA_TIMEOUT", "MPIXLA_GPU_TRANSPORT", "PATH"} <= passed

@@ -1,8 +1,9 @@
 """Start a rank: take its share of the host's cores, run the user's Python as a child, and end as the child does.
 
-MPI's launcher starts this file once for each rank, so it imports nothing of mpixla's. Launchers pin ranks, too, but
-each by options of its own, and MPICH's and Open MPI's count all cores of the host: under ``taskset``, or beside another
-job, several ranks get the same ones. The process's own affinity mask has the CPUs that it may use.
+MPI's launcher starts this file once for each rank, so it imports nothing of mpixla's: start.py passes it the folder of
+two files that it executes. Launchers pin ranks, too, but each by options of its own, and MPICH's and Open MPI's count
+all cores of the host: under ``taskset``, or beside another job, several ranks get the same ones. The process's own
+affinity mask has the CPUs that it may use.
 
 Only a parent learns which signal has ended a process. This one is in the child's process group, to which launchers send
 signals, so it blocks all of them; SIGKILL and SIGSTOP, which cannot be blocked, reach both processes.
@@ -16,7 +17,6 @@ import signal
 import sys
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, NoReturn
 
 # Variables that have the local rank and the number of ranks on the host.
@@ -54,7 +54,7 @@ def share_cores(of: list[set[int]], place: int, ranks: int, threads: int | None)
     return set().union(*of[place * each : (place + 1) * each]), each
 
 
-def _pin_rank(threads: str) -> None:
+def _pin_rank(threads: str, of: list[set[int]]) -> None:
     """Pin this rank to its share of the cores, or warn if too few, and set NPROC for XLA; exit without a local rank."""
     known = [(os.environ[rank], os.environ[size]) for rank, size in PLACES if rank in os.environ and size in os.environ]
     if not known:
@@ -63,7 +63,6 @@ def _pin_rank(threads: str) -> None:
             "cannot be given cores of its own. Add --no-pin."
         )
     place, ranks = map(int, known[0])
-    of = _load_base_file("cores.py")["find_cores"]()
     cpus, number = share_cores(of, place, ranks, None if threads == AUTO else int(threads))
     if cpus is None and place == 0:
         each = f"{number} thread{'s' * (number > 1)}"
@@ -105,15 +104,15 @@ def _say_signal(number: int, rank: int | None) -> None:
         time.sleep(_FORWARDING)
 
 
-def _load_base_file(name: str) -> dict[str, Any]:
-    return runpy.run_path(str(Path(__file__).parents[1] / "base" / name))
+def _load_base_file(folder: str, name: str) -> dict[str, Any]:
+    return runpy.run_path(os.path.join(folder, name))
 
 
-def _main(threads: str, command: list[str]) -> NoReturn:
+def _main(base: str, threads: str, command: list[str]) -> NoReturn:
     """Pin this rank to its cores, run the program in a child process, and end with its status or by its signal."""
     if threads != ALL:
-        _pin_rank(threads)
-    started = _load_base_file("started.py")
+        _pin_rank(threads, _load_base_file(base, "cores.py")["find_cores"]())
+    started = _load_base_file(base, "started.py")
     launcher, parent = os.getppid(), os.getpid()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     child = os.fork()
@@ -134,4 +133,4 @@ def _main(threads: str, command: list[str]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1], sys.argv[2:])
+    _main(sys.argv[1], sys.argv[2], sys.argv[3:])

@@ -17,6 +17,7 @@ from . import launchers, rank, slurm
 from .library import CannotStartError, Library, find_library
 from .options import explain_misplaced_ranks, parse_options
 
+_BASE = os.path.dirname(program.__file__)  # the folder base/, of which rank.py executes files
 _WRONG = 2  # exit status where nothing was started
 
 # Prefixes of the variables to pass to ranks on other hosts.
@@ -90,7 +91,7 @@ def _start_command(options: Namespace, library: Library, python: list[str]) -> t
         "-n",
         str(options.ranks),
     ]
-    return [*head, python[0], "-I", "-S", rank.__file__, share, *started], environment
+    return [*head, python[0], "-I", "-S", rank.__file__, _BASE, share, *started], environment
 
 
 def _runner_arguments(options: Namespace) -> list[str]:

@@ -67,7 +67,7 @@ def describe_ranks(places: list[tuple[str, list[int]]], transport: str) -> dict[
     """Return titles and texts of the report, for ranks with these hosts and CPUs, and this transport of GPU arrays."""
     version = importlib.metadata.version
     return {
-        "mpixla": f"{version('mpixla')} in {Path(__file__).parent.parent}",
+        "mpixla": f"{version('mpixla')} in {Path(mpixla.__file__).parent}",
         "JAX": f"{version('jax')}, jaxlib {version('jaxlib')} (mpixla was tested up to {tested.NEWEST})",
         "hooks in JAX": ", ".join(describe_installed()) or "none",
         "NumPy": version("numpy"),
