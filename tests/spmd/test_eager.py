@@ -223,6 +223,10 @@ def test_other_arguments_are_checked(slow):
         mpixla.bcast(x, 0.0)
     with pytest.raises(ValueError, match="root of bcast is"):
         mpixla.bcast(x, SIZE)
+    for counts in ([2] * SIZE, (2,) * SIZE, np.full(SIZE, 2)):
+        assert mpixla.allgatherv(x, counts).shape == (2 * SIZE,)
+    with pytest.raises(TypeError, match=r"counts\[0\] of allgatherv must be an integer"):
+        mpixla.allgatherv(x, [2.0] * SIZE)
     mpixla.allreduce(x, MPI.SUM)
     with pytest.raises(TypeError, match="cannot reduce dtype float"):
         mpixla.allreduce(x, MPI.BAND)

@@ -88,9 +88,15 @@ def format_packed(text: str, parts: Sequence[Any]) -> str:
     return text + _PACKED + ", ".join(map(str, first)) + more
 
 
-def packed_of_caller() -> str:
-    """Return the text of packed parts (``format_packed``) of this thread's operation; "" without packed arrays."""
-    return _part.text.partition(_PACKED)[2]
+def key_of_caller() -> int | str:
+    """Return the part of a key that tells call sites of eager programs apart.
+
+    A program contains the description of its packed leaves, and with reports also its call site.
+    """
+    if state.reports:
+        return site_of_caller()
+    text = _part.text
+    return text and text.partition(_PACKED)[2]
 
 
 def packed_of_lowering(ctx: Any) -> dict[str, int]:
@@ -239,7 +245,10 @@ def pass_caller_site(operands: Sequence[Any]) -> None:
         # A deleted array is left to the program, which JAX refuses with its own message.
         arrays = [x for x in jax.tree.leaves(operands) if isinstance(x, jax.Array)]
         jax.block_until_ready([x for x in arrays if not x.is_deleted()])
-    frame: Any = sys._getframe(1)
+    try:
+        frame: Any = sys._getframe(4)  # of an operation's caller
+    except ValueError:  # there is none, as at the end of the process
+        return
     while not _is_users_file(frame.f_code.co_filename):
         frame = frame.f_back
         if frame is None:

@@ -9,13 +9,13 @@ of a derivative or of a batch outside of programs, and where an operation has an
 as a status object.
 """
 
-import contextlib
 import functools
 import inspect
 import itertools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import jax
@@ -85,7 +85,11 @@ class _Program:
     """The compiled program of a function."""
 
     def __init__(
-        self, name: str, function: Callable[..., Any], owners: Sequence[Comm | Reduction], most: Sequence[int] = ()
+        self,
+        name: str,
+        function: Callable[..., Any],
+        owners: Sequence[Comm | Reduction],
+        most: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         def call_sealed(*operands: Any) -> Any:
             """Return the function's sealed result while JAX traces; raise FloatingPointError if rerun for a NaN."""
@@ -101,18 +105,27 @@ class _Program:
         call_sealed.__name__ = call_sealed.__qualname__ = name
         self.program = jax.jit(call_sealed)
         self.owners = owners  # the communicators and reductions that must not be freed
-        self.most = most  # the greatest rank or tag that each of its numbers may be
+        self.numbers = tuple(most)  # the ranks and tags that are its last operand, by name
+        self.most = tuple(most.values())  # the greatest that each of them may be
         self.last_use = next(_clock)
 
     def run(self, operands: Sequence[Any], numbers: Sequence[int]) -> Any:
-        """Run the program for these arrays, ranks and tags, from the caller's site; return the operation's result."""
+        """Run the program for these arrays, ranks and tags, from the caller's site; return the operation's result.
+
+        NotImplemented for a rank or tag that is too large.
+        """
         sites.pass_caller_site(operands)
         if numbers:
-            on_device = _copy_to_device(*numbers)
-            if on_device.is_deleted():  # the user's program has deleted all arrays that it found
-                _copy_to_device.cache_clear()
-                on_device = _copy_to_device(*numbers)
-            result = self.program(*operands, on_device)
+            on_device = _copy_to_device(self.most, *numbers)
+            if on_device is None:
+                return NotImplemented
+            try:
+                result = self.program(*operands, on_device)
+            except RuntimeError:
+                if not on_device.is_deleted():
+                    raise
+                _copy_to_device.cache_clear()  # the user's program has deleted all arrays that it found
+                result = self.program(*operands, _copy_to_device(self.most, *numbers))
         else:
             result = self.program(*operands)
         return result.join_operands(operands) if type(result) is _PartialResult else result
@@ -140,7 +153,10 @@ _copy = jax.jit(lambda numbers: numbers)  # six times as fast as jax.device_put
 
 
 @functools.lru_cache(_LIMIT)
-def _copy_to_device(*numbers: int) -> jax.Array:
+def _copy_to_device(most: Sequence[int], *numbers: int) -> jax.Array | None:
+    """Return the numbers as an operand; None if one is greater than ``most`` says."""
+    if any(map(operator.gt, numbers, most)):
+        return None
     with jax.transfer_guard_host_to_device("allow"), jax.disable_jit(False):  # these are no arrays of the user's
         return _copy(np.array(numbers, np.int32))
 
@@ -178,57 +194,55 @@ def _forget_freed() -> None:
 when_freed.append(_forget_freed)
 
 
-def _key_of_site() -> Any:
-    """Return the part of a key that tells call sites apart: with reports the caller's site, else its packed leaves.
-
-    A program contains the call site that compiled it and the description of packed leaves. So with reports each call
-    site has programs of its own.
-    """
-    return sites.site_of_caller() if state.reports else sites.packed_of_caller()
-
-
 # Operations
 
 
-_PLAIN = {type(None), bool, int, float, str}  # the types of arguments that are entries of a key themselves
-_INTEGERS = (int, np.int32, np.int64)
+_INTEGERS = {int, np.int32, np.int64}
 
 
 def _key_entries(values: Any) -> tuple[Any, ...]:
-    taken = [int(x) if type(x) in _INTEGERS else x for x in values]
-    return tuple((type(x), x if type(x) in _PLAIN else _STANDS_FOR[type(x)](x)) for x in taken)
+    """Return a sequence's items as entries of a key; raise KeyError for an item of a further type."""
+    if _INTEGERS.issuperset(map(type, values)):
+        return tuple(map(int, values))
+    return tuple((type(x), x if type(x) is int else _ENTRIES[type(x)][1](x)) for x in values)
 
 
-# From an argument to its entry, by type; an operation with arguments of further types has no program.
-_STANDS_FOR: dict[type, Callable[[Any], Any]] = {
-    np.int32: int,
-    np.int64: int,
-    tuple: _key_entries,
-    list: _key_entries,
-    Shift: _key_entries,
-    MPI.Op: MPI._handleof,
-    MPI.Intracomm: lambda comm: None if is_default(comm) else MPI._handleof(comm),
-    MPI.Cartcomm: MPI._handleof,
-    MPI.Graphcomm: MPI._handleof,
-    MPI.Distgraphcomm: MPI._handleof,
+# By the type of an argument: the type that its entry in a key has with it, and the function from argument to entry.
+# There are also integers, and arrays of integers in the place of a list. An operation with further types of arguments
+# has no program.
+_ENTRIES: dict[type, tuple[type, Callable[[Any], Any]]] = {
+    type(None): (type(None), bool),
+    **{kind: (kind, kind) for kind in (bool, float, str)},
+    **dict.fromkeys((list, tuple), (list, _key_entries)),
+    Shift: (Shift, _key_entries),
+    MPI.Op: (MPI.Op, MPI._handleof),
+    **dict.fromkeys(HASHABLE, (MPI.Comm, lambda comm: None if is_default(comm) else MPI._handleof(comm))),
     # communicator_of refuses one that was freed, whose handle another may have.
-    **dict.fromkeys(HASHABLE.values(), lambda comm: None if is_default(comm) else MPI._handleof(communicator_of(comm))),
+    **dict.fromkeys(
+        HASHABLE.values(),
+        (MPI.Comm, lambda comm: None if is_default(comm) else MPI._handleof(communicator_of(comm))),
+    ),
 }
-# Types whose entries mean the same.
-_ALIKE = {tuple: list, **dict.fromkeys([*HASHABLE, *HASHABLE.values()], MPI.Intracomm)}
 # Ranks and tags, in the order that primitives give them in their operand (values.py).
-_NUMBERS = ("dest", "recvtag", "tag", "sendtag", "source")
+_NUMBERS = dict.fromkeys(("dest", "recvtag", "tag", "sendtag", "source"))
 # From an operation's result, and its ranks and tags, where these were operands, to the result.
 Finish = Callable[..., Any]
 
 
-def _has_only_arrays(x: Any) -> bool:
-    """Return True if a pytree can be a program's operand: JAX arrays alone, at least one, in a hashable structure."""
+_array_types: set[type] = set()  # since isinstance takes longer
+
+
+def _is_operand(x: Any) -> bool:
+    """Return True for a JAX array, or a pytree of JAX arrays alone, at least one, in a hashable structure."""
+    if isinstance(x, jax.Array):
+        _array_types.add(type(x))
+        return True
     leaves, structure = jax.tree.flatten(x)
-    with contextlib.suppress(TypeError):
+    try:
         hash(structure)
-        return bool(leaves) and all(isinstance(leaf, jax.Array) for leaf in leaves)
-    return False
+    except TypeError:
+        return False
+    return bool(leaves) and all(isinstance(leaf, jax.Array) for leaf in leaves)
 
 
 def _program_of(function: Callable[..., Any], given: dict[str, Any], names: Sequence[str]) -> _Program:
@@ -240,10 +254,10 @@ def _program_of(function: Callable[..., Any], given: dict[str, Any], names: Sequ
             owners.append(comm_of(value))
         elif isinstance(value, MPI.Op) and (op := reduction_of(value)).is_user_made:
             owners.append(op)
-    most = list[int]()
+    most = dict[str, int]()
     for name in names:
         is_tag = "tag" in name
-        most.append(MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) if is_tag else comm_of(others.get("comm")).size - 1)  # type: ignore[arg-type]
+        most[name] = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) if is_tag else comm_of(others.get("comm")).size - 1  # type: ignore[assignment]
 
     def call_operation(*operands: Any) -> Any:
         """Return the operation's result for arrays and then an array of ranks and tags; a _RefusedCall if it raises."""
@@ -263,7 +277,6 @@ def eager(arrays: int, finish: Finish | None = None) -> Callable[[F], F]:
         """Return the operation: a call runs a kept compiled program, or ``function`` itself if JAX traces it."""
         code: Any = inspect.unwrap(function).__code__  # inspect.signature would take a while
         names = code.co_varnames[arrays : code.co_argcount + code.co_kwonlyargcount]
-        places = {name: i for i, name in enumerate(_NUMBERS)} if set(_NUMBERS) & {*names, "more"} else {}
 
         def call_program(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             """Return an eager call's result by a kept compiled program; NotImplemented if traced, or if it has none."""
@@ -271,41 +284,44 @@ def eager(arrays: int, finish: Finish | None = None) -> Callable[[F], F]:
                 return NotImplemented
             operands = args[:arrays]
             for x in operands:
-                if not isinstance(x, jax.Array) and not _has_only_arrays(x):
+                if type(x) not in _array_types and not _is_operand(x):
                     return NotImplemented
-            parts: list[Any] = [function, _key_of_site(), default_of_block.value]
-            numbers: list[tuple[int, int]] = []
-            for name, value in itertools.chain(zip(names, args[arrays:], strict=False), kwargs.items()):
-                kind = type(value)
-                if name in places and kind in _INTEGERS and value >= 0:
-                    parts.append(name)
-                    numbers.append((places[name], int(value)))
-                elif kind in _PLAIN:
-                    parts += (name, kind, value)
-                    if name == "capacity" and value is not None:  # then counts are operands
-                        return NotImplemented
-                elif kind in _STANDS_FOR:
-                    try:
-                        parts += (name, _ALIKE.get(kind, kind), _STANDS_FOR[kind](value))
-                    except KeyError:  # of an item
-                        return NotImplemented
-                elif isinstance(value, np.ndarray | jax.Array) and value.ndim == 1 and value.dtype.kind in "iu":
-                    parts += (name, list, _key_entries(value.tolist()))
-                else:
+            given = kwargs
+            if len(args) > arrays:
+                given = dict(zip(names, args[arrays:]), **kwargs)  # noqa: B905  # strict takes longer
+                if len(given) < len(args) - arrays + len(kwargs):  # an argument too many, or given twice
                     return NotImplemented
-            key, values = tuple(parts), [value for _, value in sorted(numbers)] if numbers else ()
+            parts: list[Any] = [function, sites.key_of_caller(), default_of_block.value, *given]
+            numbers: dict[str, int] = {}
+            try:
+                for name, value in given.items():
+                    kind = type(value)
+                    if kind in _ENTRIES:
+                        stands_for, entry = _ENTRIES[kind]
+                        parts += (stands_for, entry(value))
+                    elif kind in _INTEGERS:
+                        if name == "capacity":  # then counts are operands
+                            return NotImplemented
+                        if name in _NUMBERS and value >= 0:
+                            numbers[name] = int(value)
+                            parts.append(None)
+                        else:
+                            parts += (int, int(value))
+                    elif isinstance(value, np.ndarray | jax.Array) and value.ndim == 1 and value.dtype.kind in "iu":
+                        parts += (list, _key_entries(value.tolist()))
+                    else:
+                        return NotImplemented
+            except KeyError:  # of an item
+                return NotImplemented
+            key = tuple(parts)
             program = known = _find_program(key)
             if program is None:
-                others = {**dict(zip(names, args[arrays:], strict=False)), **kwargs}
-                if len(others) < len(args) - arrays + len(kwargs):  # an argument too many, or given twice
-                    return NotImplemented
-                program = _program_of(function, others, [_NUMBERS[place] for place, _ in sorted(numbers)])
-            if numbers and not all(map(operator.le, values, program.most)):
-                return NotImplemented  # the operation refuses them
-            result = program.run(operands, values)
+                program = _program_of(function, given, [name for name in _NUMBERS if name in numbers])
+            values = [*map(numbers.get, program.numbers)] if numbers else ()
+            result = program.run(operands, values)  # type: ignore[arg-type]  # all are there
             if known is None:
                 _add_program(key, program)
-            if type(result) is _RefusedCall:
+            if result is NotImplemented or type(result) is _RefusedCall:
                 return NotImplemented
             return finish(result, *values) if finish and values else result
 
@@ -313,7 +329,8 @@ def eager(arrays: int, finish: Finish | None = None) -> Callable[[F], F]:
         def call_eager(*args: Any, **kwargs: Any) -> Any:
             """Run the call's compiled program, or else ``function``; pass exceptions through ``explain_error``."""
             try:  # which costs nothing
-                refuse_in_fork()
+                if state.is_forked:
+                    refuse_in_fork()
                 result = call_program(args, kwargs)
                 return function(*args, **kwargs) if result is NotImplemented else result
             except Exception as e:
@@ -364,7 +381,7 @@ def call_eagerly(primitive: Primitive, *operands: Any, **params: Any) -> list[An
         )
     refuse_in_fork()
     params, numbers = as_operand(params)
-    key = primitive, _key_of_site(), *params.items()
+    key = primitive, sites.key_of_caller(), *params.items()
     program = _find_program(key)
     if program is None:
         program = _add_program(
