@@ -299,6 +299,7 @@ def test_freed_static_argument(comm, size):
                 jax.block_until_ready(call(one, hashed))
 
 
+@pytest.mark.needs_hook("refusals")
 def test_argument_that_is_not_static(comm):
     with pytest.raises(ValueError, match=r"mpixla\.hashable_comm\(comm\) can be a static argument\."):
         jax.jit(lambda x, comm: mpixla.allreduce(x, MPI.SUM, comm=comm))(1.0, comm)
