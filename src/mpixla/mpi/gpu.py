@@ -82,8 +82,8 @@ def _warn_of_second_mpi() -> None:
         return
     with suppress(OSError):
         lines = Path("/proc/self/maps").read_text(errors="replace").splitlines()
-        loaded = {Path(line.split(maxsplit=5)[5]) for line in lines if "/libmpi.so" in line}
-        if others := ", ".join(map(str, sorted(loaded - {own}))):
+        loaded = {line.split(maxsplit=5)[5] for line in lines if "/libmpi.so" in line}
+        if others := ", ".join(sorted(loaded - {str(own)})):
             warnings.warn(
                 f"JAX's plugin for Intel's GPUs has loaded a second MPI, {others}, beside the program's, {own}. Their "
                 "functions have the same names, so that one may call the other's by mistake: use MPICH or Intel MPI "
