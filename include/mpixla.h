@@ -50,15 +50,17 @@ MPIXLA_API int mpixla_abi_version(void);
 /* An MPI handle of either kind (int or pointer), widened: (mpixla_handle)(uintptr_t)MPI_COMM_WORLD. */
 typedef uint64_t mpixla_handle;
 
-/* The values of attributes that stand for MPI_ANY_SOURCE, MPI_ANY_TAG and MPI_PROC_NULL, for "no status object" and for
- * "the status is a further result, uint8, of at least status_size bytes": the same numbers under every MPI, so that a
- * compiled program does not depend on the MPI under which it was traced. */
+/* The values of attributes that stand for MPI_ANY_SOURCE, MPI_ANY_TAG and MPI_PROC_NULL, for "no status object", for
+ * "the status is a further result, uint8, of at least status_size bytes", and for "the message's source, tag and length
+ * are a further result, three int32 or int64", which are this MPI's numbers, and items of the receive buffer: the same
+ * values under every MPI, so that a compiled program does not depend on the MPI under which it was traced. */
 enum {
     MPIXLA_ANY_SOURCE = -1,
     MPIXLA_PROC_NULL = -2,
     MPIXLA_ANY_TAG = -1,
     MPIXLA_NO_STATUS = -1,
-    MPIXLA_STATUS_RESULT = -2
+    MPIXLA_STATUS_RESULT = -2,
+    MPIXLA_STATUS_NUMBERS = -3
 };
 
 /* The MPI of this process, as the front end knows it. */
@@ -241,8 +243,9 @@ MPIXLA_API int64_t mpixla_status_register(void *address);
  * on one communicator from two threads at once need an order that all ranks share, or a communicator for each thread.
  *
  * Beside those of the table all take "comm", "packed" and "site"; send and sendrecv take "sendbegin" and "sendsize";
- * recv and sendrecv take "fill", "recvbegin" and "recvsize". All of the table and "comm" must be given, each as a
- * 64-bit integer or an array of them; the rest may be left out. examples/c/operations.c prints the table:
+ * recv and sendrecv take "fill", "recvbegin" and "recvsize"; wait_recv takes "status". All of the table and "comm" must
+ * be given, each as a 64-bit integer or an array of them; the rest may be left out.
+ * examples/c/operations.c prints the table:
  *
  *   operation         operands                      results                    attributes
  *   allgather         send                          receive                    -
@@ -270,9 +273,16 @@ MPIXLA_API int64_t mpixla_status_register(void *address);
  *   iallgather        send                          id                         -
  *   iallreduce        send                          id                         op
  *   ialltoall         send                          id                         -
+ *   ialltoallv        send                          id                         recvcounts sendcounts
+ *   ibarrier          -                             id                         -
  *   ibcast            send @root, template @others  id                         root
+ *   iexscan           send                          id                         op reverse
+ *   igather           send                          id                         root
  *   irecv             template                      id                         recvtag source
+ *   ireduce           send                          id                         op root
  *   ireduce_scatter   send                          id                         op
+ *   iscan             send                          id                         op reverse
+ *   iscatter          send @root, template @others  id                         root
  *   isend             send                          id                         dest sendtag
  *   isendrecv         send, template                id                         dest recvtag sendtag source
  *   wait              id                            receive                    -
@@ -285,7 +295,8 @@ MPIXLA_API int64_t mpixla_status_register(void *address);
  *   dest, source  a rank, MPIXLA_PROC_NULL, or for a source MPIXLA_ANY_SOURCE; or an array: how far the rank is
  *                from here, as mpixla_comm_shift has it
  *   sendtag, recvtag  a tag; MPIXLA_ANY_TAG for the latter
- *   status       MPIXLA_NO_STATUS, MPIXLA_STATUS_RESULT, or a number from mpixla_status_register
+ *   status       MPIXLA_NO_STATUS, MPIXLA_STATUS_RESULT, MPIXLA_STATUS_NUMBERS, or a number from
+ *                mpixla_status_register; of wait_recv MPIXLA_NO_STATUS, which is its default, or MPIXLA_STATUS_NUMBERS
  *   counts, sendcounts, recvcounts  an array: rows (of the first axis) for each rank, or for each neighbour
  *   sendoffsets  an array: the row of the send buffer at which those for each neighbour begin
  *   back         1: messages go the way back, to those that this rank's come from
@@ -305,7 +316,8 @@ MPIXLA_API int64_t mpixla_status_register(void *address);
  *   site         the number of a line of the user's source, for messages, which mpixla_site_name takes
  *
  * Where ranks, tags or rows are known only at run time, the attribute is the string "operand", and the numbers are in
- * one more operand behind all others, int32 or int64 with one axis, in the order of the attributes' names.
+ * one more operand behind all others, int32 or int64 with one axis, in the order of the attributes' names. Those of
+ * ialltoallv are known before.
  *
  * A handler that fails gives XLA an error with one sentence, and calls no MPI if the call itself is wrong: see
  * mpixla_failures_seen. That does not end the other ranks, which wait in MPI: end the job (MPI_Abort) unless they know.

@@ -72,6 +72,36 @@ static int execute_template_rest_copy(frame *f) {
                                  : device_copy_out(frame_device(f), to, from, bytes);
 }
 
+/* Writes an integer of a result that is int32 or int64. Returns 0, or REFUSED if it is too large for int32. */
+static int execute_number_write(const frame_buffer *to, int i, int64_t value) {
+    if (to->dtype->number == FFI_S64) {
+        ((int64_t *)to->data)[i] = value;
+        return 0;
+    }
+    if (value > INT32_MAX)
+        return error_set("a message of %lld items came, a length that int32 does not hold: set jax_enable_x64",
+                         (long long)value);
+    ((int32_t *)to->data)[i] = (int32_t)value;
+    return 0;
+}
+
+/* Writes the source, tag and length of the message that came, if they are a result of the call; of no message, those of
+ * a receive from MPI_PROC_NULL. Returns 0 or an error code. */
+static int execute_numbers_write(const frame *f) {
+    const mpixla_mpi_facts *facts = &mpi_get()->facts;
+    const int has_message =
+        f->facts.row->request != MPIXLA_WAITS || (f->started && facts_have(f->started, ATTRIBUTE_SOURCE));
+    int64_t bytes = 0;
+    if (!f->numbers.dtype) return 0;
+    const int code = has_message ? mpi_bytes_of(f->status, &bytes) : 0;
+    if (code != 0) return code;
+    const int failed =
+        execute_number_write(&f->numbers, 0, has_message ? mpi_source_of(f->status) : facts->proc_null) ||
+        execute_number_write(&f->numbers, 1, has_message ? mpi_tag_of(f->status) : facts->any_tag) ||
+        execute_number_write(&f->numbers, 2, bytes / f->recv.dtype->row->itemsize);
+    return failed ? REFUSED : 0;
+}
+
 /* Refuses a message that is no whole number of items, so of another data type than its template. Returns 0 or REFUSED.
  */
 static int execute_arrival_check(const frame *f) {
@@ -92,7 +122,7 @@ static int execute_call_make(frame *f, const operation *o, const route *r) {
     if (code == 0 && f->rest) code = device_clear(frame_device(f), f->rest, f->rest_bytes);
     if (code == 0 && f->template_.dtype && f->recv.count > 0 && !f->id.dtype)
         code = f->facts.windows & FACTS_RECEIVES_WINDOW ? window_received(f) : execute_template_rest_copy(f);
-    return code;
+    return code == 0 ? execute_numbers_write(f) : code;
 }
 
 /* The features that watch one call. */

@@ -515,10 +515,45 @@ ROWS = [
         replicated=True,
     ),
     Row(
+        "ialltoallv",
+        call=lambda x, comm, shift: mpixla.ialltoallv(
+            x, *_exchanged(comm.Get_rank(), comm.Get_size(), shift), comm=comm
+        ).wait(),
+        model=lambda inputs, rank, shift: ROW["alltoallv"].model(inputs, rank, shift),
+        shapes=lambda shape, rank, size, shift: [(sum(_exchanged(rank, size, shift)[0]), *shape)],
+        variants=lambda size: [{"shift": 0}, {"shift": 2}],
+    ),
+    Row(
+        "ibarrier",
+        call=lambda comm: mpixla.ibarrier(comm=comm).wait(),
+        model=lambda inputs, rank: None,
+        shapes=lambda shape, **_: [],
+    ),
+    Row(
+        "iexscan",
+        call=lambda x, comm, op: mpixla.iexscan(x, getattr(MPI, op), comm=comm).wait(),
+        model=lambda inputs, rank, op: _fold(op, _first(inputs)[:rank] or [_neutral(op, inputs[0][0])]),
+        variants=_reductions,
+        takes=_takes,
+    ),
+    Row(
+        "igather",
+        call=lambda x, comm, root: mpixla.igather(x, root, comm=comm).wait(),
+        model=lambda inputs, rank, root: np.stack(_first(inputs)) if rank == root else inputs[rank][0],
+        variants=_roots,
+    ),
+    Row(
         "irecv",
         call=lambda x, comm, **kw: _both_ways(x, comm, **kw),
         model=_sent_and_received,
         variants=_ways,
+    ),
+    Row(
+        "ireduce",
+        call=lambda x, comm, op, root: mpixla.ireduce(x, getattr(MPI, op), root, comm=comm).wait(),
+        model=lambda inputs, rank, op, root: _fold(op, _first(inputs)) if rank == root else inputs[rank][0],
+        variants=_rooted_reductions,
+        takes=_takes,
     ),
     Row(
         "ireduce_scatter",
@@ -527,6 +562,20 @@ ROWS = [
         shapes=lambda shape, size, **_: [(size, *shape)],
         variants=_reductions,
         takes=_takes,
+    ),
+    Row(
+        "iscan",
+        call=lambda x, comm, op: mpixla.iscan(x, getattr(MPI, op), comm=comm).wait(),
+        model=lambda inputs, rank, op: _fold(op, _first(inputs)[: rank + 1]),
+        variants=_reductions,
+        takes=_takes,
+    ),
+    Row(
+        "iscatter",
+        call=lambda x, comm, root: mpixla.iscatter(x, root, comm=comm).wait(),
+        model=lambda inputs, rank, root: inputs[root][0][rank],
+        shapes=lambda shape, rank, size, root: [(size, *shape) if rank == root else shape],
+        variants=_roots,
     ),
     Row(
         "isend",

@@ -86,7 +86,7 @@ static int frame_attributes_read(frame *f, const ffi_attributes *given) {
             continue;
         }
         if (!is_given && (i == ATTRIBUTE_PACKED || (f->facts.row->optional >> i & 1))) {
-            f->own.attributes[i] = 0;
+            f->own.attributes[i] = i == ATTRIBUTE_STATUS ? MPIXLA_NO_STATUS : 0;
             continue;
         }
         if (!is_given)
@@ -232,7 +232,11 @@ static int frame_comm_resolve(frame *f) {
  * one. A status that is a result is set later (frame_status_result_set). Returns 0 or REFUSED. */
 static int frame_status_resolve(frame *f) {
     const int64_t status = frame_has(f, ATTRIBUTE_STATUS) ? f->attributes[ATTRIBUTE_STATUS] : MPIXLA_NO_STATUS;
-    const int is_object = status != MPIXLA_NO_STATUS && status != MPIXLA_STATUS_RESULT;
+    const int is_object =
+        status != MPIXLA_NO_STATUS && status != MPIXLA_STATUS_RESULT && status != MPIXLA_STATUS_NUMBERS;
+    if (f->facts.row->request == MPIXLA_WAITS && status != MPIXLA_NO_STATUS && status != MPIXLA_STATUS_NUMBERS)
+        return error_set("%s got status = %lld, but gives no status other than its numbers", f->facts.row->mpi_name,
+                         (long long)status);
     f->status = is_object ? status_find(status) : f->scratch;
     return f->status ? 0 : REFUSED;
 }
@@ -379,6 +383,11 @@ static int frame_is_product(int64_t all, int64_t a, int64_t b) {
     return !__builtin_mul_overflow(a, b, &product) && product == all;
 }
 
+/* Returns whether the call starts a request that gives back what it sends: on the other ranks of a call to a root. */
+static int frame_gives_back(const frame *f) {
+    return f->facts.row->request == MPIXLA_STARTS && f->facts.row->pattern == TO_ROOT && !f->on_root;
+}
+
 /* Checks that the counts and types of the buffers agree, and sets f->n and f->type, the count and the type for MPI.
  * Returns 0 or REFUSED. */
 static int frame_counts_check(frame *f) {
@@ -391,7 +400,7 @@ static int frame_counts_check(frame *f) {
     if (f->facts.row->counts == GATHERED) f->n = send->count;
     if (f->facts.row->counts == SCATTERED) f->n = recv->count;
     if (f->facts.row->counts == DIVIDED) f->n = recv->count / f->size;
-    if (f->facts.row->counts == FREE || !send->dtype || !recv->dtype) return 0;
+    if (f->facts.row->counts == FREE || !send->dtype || !recv->dtype || frame_gives_back(f)) return 0;
     if (send->dtype != recv->dtype)
         return error_set("%s was called with %s to send and %s to receive", op, send->dtype->row->name,
                          recv->dtype->row->name);
@@ -517,7 +526,11 @@ static int frame_rows_check(frame *f) {
     int64_t received = f->facts.row->counts == SCATTERED_ROWS ? frame_rows(f, PARTS_RECEIVED)[rank] : whole_received;
     int64_t items_sent = f->send.dtype ? frame_items_per_row(f, &f->send, "send buffer", sent) : 0;
     if (items_sent < 0) return REFUSED;
-    int64_t items_received = f->recv.dtype ? frame_items_per_row(f, &f->recv, "receive buffer", received) : items_sent;
+    const int starts = f->facts.row->request == MPIXLA_STARTS; /* without a receive buffer */
+    if (starts && f->at_run_time)
+        return error_set("%s takes counts that are known when the program is compiled", f->facts.row->mpi_name);
+    int64_t items_received =
+        f->recv.dtype && !starts ? frame_items_per_row(f, &f->recv, "receive buffer", received) : items_sent;
     if (items_received < 0) return REFUSED;
     if (f->send.dtype && items_sent != items_received)
         return error_set("%s was called with rows of %lld items to send and of %lld to receive", f->facts.row->mpi_name,
@@ -531,6 +544,7 @@ static int frame_rows_check(frame *f) {
     f->row_items = items_received;
     if (__builtin_mul_overflow(whole_sent > whole_received ? whole_sent : whole_received, f->row_items, &f->n))
         return error_set("%s got counts of more items than a 64-bit integer holds", f->facts.row->mpi_name);
+    if (starts) f->recv.count = received * f->row_items;
     if (f->at_run_time && f->send.dtype) frame_buffer_shorten(f, &f->send, sent * f->row_items);
     if (f->at_run_time && f->recv.dtype) frame_buffer_shorten(f, &f->recv, received * f->row_items);
     return 0;
@@ -575,9 +589,10 @@ static int frame_started_read(frame *f) {
     f->recv = f->template_.dtype ? f->template_ : f->send;
     f->recv.data = NULL;
     if (!frame_has(f, ATTRIBUTE_SOURCE) && frame_has(f, ATTRIBUTE_DEST)) f->recv = (frame_buffer){0};
-    if (f->facts.row->counts == GATHERED && __builtin_mul_overflow(f->send.count, (int64_t)f->size, &f->recv.count))
+    if (f->facts.row->counts == GATHERED && !frame_gives_back(f) &&
+        __builtin_mul_overflow(f->send.count, (int64_t)f->size, &f->recv.count))
         return error_set("%s gives more items than a 64-bit integer holds", op);
-    if (f->facts.row->counts == SCATTERED) f->recv.count = f->send.count / f->size;
+    if (f->facts.row->counts == SCATTERED && f->send.dtype) f->recv.count = f->send.count / f->size;
     return 0;
 }
 
@@ -598,6 +613,16 @@ static int frame_status_result_set(frame *f, const mpi_library *mpi, const frame
     f->status = status->data;
     f->status_place = status->place;
     return 0;
+}
+
+enum { STATUS_NUMBERS = 3 }; /* source, tag and length */
+
+/* Checks the type and size of the result for the message's source, tag and length. Returns 0 or REFUSED. */
+static int frame_numbers_check(const frame *f) {
+    const int number = f->numbers.dtype->number;
+    if ((number == FFI_S32 || number == FFI_S64) && f->numbers.count == STATUS_NUMBERS) return 0;
+    return error_set("the status that %s gives as numbers is %d of int32 or int64, but was to be %lld of %s",
+                     f->facts.row->mpi_name, STATUS_NUMBERS, (long long)f->numbers.count, f->numbers.dtype->row->name);
 }
 
 /* Returns whether the call's only operand is the memory of its result: a rank that sends nothing passes that, so that
@@ -639,7 +664,7 @@ static int frame_begin(frame *f, const frame_shape *shape, frame_gpu *gpu) {
     f->sent = f->received = (parts){0};
     f->sent_window = f->received_window = (frame_window){0};
     f->packed = NULL;
-    f->id = (frame_buffer){0};
+    f->id = f->numbers = (frame_buffer){0};
     f->request = NULL;
     f->started = NULL;
     f->agreement = NULL;
@@ -683,8 +708,10 @@ static int frame_read_all(frame *f, const frame_shape *shape, const ffi_call_fra
     frame_buffer *in[] = {frame_buffer_is_here(shape->send, f) ? &f->send : NULL,
                           frame_buffer_is_here(shape->template_, f) ? &f->template_ : NULL};
     frame_buffer status = {0}; /* as a result */
-    const int gives_status = frame_gives_status(f);
-    frame_buffer *out[] = {frame_buffer_is_here(shape->recv, f) ? &f->recv : NULL, gives_status ? &status : NULL};
+    const int gives_status = frame_gives_status(f), gives_numbers = frame_gives_numbers(f);
+    frame_buffer *out[] = {frame_buffer_is_here(shape->recv, f) ? &f->recv : NULL, gives_status    ? &status
+                                                                                   : gives_numbers ? &f->numbers
+                                                                                                   : NULL};
     if (shape->request == MPIXLA_STARTS) out[0] = &f->id;
     if (shape->request == MPIXLA_WAITS) in[0] = &f->id;
     const int sends_from_target = shape->optional && frame_sends_from_target(f, &operands);
@@ -693,7 +720,7 @@ static int frame_read_all(frame *f, const frame_shape *shape, const ffi_call_fra
     if ((shape->attributes & IN_PLACE) && !in[0] && out[0] && frame_passes_result_memory(call)) in[0] = &memory;
     if (frame_buffers_read(f, &operands, "operand", in, taken) ||
         frame_buffers_read(f, &call->rets, "result", out, given) ||
-        (gives_status && frame_status_result_set(f, mpi, &status)))
+        (gives_status && frame_status_result_set(f, mpi, &status)) || (gives_numbers && frame_numbers_check(f)))
         return REFUSED;
     if (sends_from_target) f->send = f->template_;
     if ((shape->optional && frame_windows_read(f)) || (shape->request == MPIXLA_STARTS && frame_started_read(f)) ||
@@ -739,6 +766,7 @@ int frame_read_again(frame *f, const frame *known, const ffi_call_frame *call, f
         frame_buffer_read_again(&f->recv, &call->rets);
     if (f->facts.windows) frame_windows_read_again(f);
     if (frame_gives_status(f)) f->status = ((const ffi_buffer *)call->rets.buffers[f->status_place])->data;
+    frame_buffer_read_again(&f->numbers, &call->rets);
     if (f->facts.row->attributes & LOCAL) {
         f->posts.send = f->send.data;
         f->posts.recv = f->recv.data;

@@ -94,6 +94,7 @@ typedef struct frame {
     uint32_t at_run_time;                     /* the attributes that are given at run time, as bits */
     int site_is_of_thread;                    /* in each run the site is the calling thread's (site_of_thread) */
     int64_t status_place;                     /* of a status that is a result */
+    frame_buffer numbers;                     /* the message's source, tag and length as a result, or empty */
     struct agreement *agreement;              /* of a call that starts: check/agree.h; NULL: it is not compared */
     frame_fault fault;
     const struct route *route; /* call/route.h; NULL: not chosen yet */
@@ -115,6 +116,11 @@ static inline int frame_has(const frame *f, int attribute) {
 /* Returns whether the status of the call's message is one of its results. */
 static inline int frame_gives_status(const frame *f) {
     return frame_has(f, ATTRIBUTE_STATUS) && f->attributes[ATTRIBUTE_STATUS] == MPIXLA_STATUS_RESULT;
+}
+
+/* Returns whether the source, tag and length of the call's message are one of its results. */
+static inline int frame_gives_numbers(const frame *f) {
+    return frame_has(f, ATTRIBUTE_STATUS) && f->attributes[ATTRIBUTE_STATUS] == MPIXLA_STATUS_NUMBERS;
 }
 
 /* Returns the call's name in messages: MPI's function, where it is one. */

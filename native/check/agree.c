@@ -217,8 +217,8 @@ static int agree_replacement_start(const comm_entry *entry) {
         (void)error_set("out of memory to stay in step with the ranks of communicator '%s'", entry->name);
         return job_fail(entry);
     }
-    int code = mpi_get()->ialltoallv(&one->sent, one->zeros, one->zeros, byte, &one->received, one->zeros, one->zeros,
-                                     byte, entry->handle, &one->request);
+    int code = mpi_get()->small->ialltoallv(&one->sent, one->zeros, one->zeros, byte, &one->received, one->zeros,
+                                            one->zeros, byte, entry->handle, &one->request);
     if (code != 0) {
         free(one);
         return code;

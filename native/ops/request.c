@@ -96,13 +96,40 @@ static void request_release(request *r) {
     pthread_mutex_unlock(&lock);
 }
 
+/* Returns the bytes of the counts and displacements that MPI reads until a call by rows is complete; 0 for others. */
+static int64_t request_parts_bytes(const frame *f) {
+    return frame_has_rows(f) ? 4 * (int64_t)f->size * (int64_t)sizeof(int64_t) : 0;
+}
+
+/* Copies counts or displacements of the call into the request's memory at `*to`, and moves `*to` behind them. */
+static const void *request_parts_copy(const frame *f, const void *from, char **to) {
+    const int64_t bytes = f->size * (int64_t)(f->mpi == mpi_get()->large ? sizeof(int64_t) : sizeof(int));
+    char *copy = *to;
+    copy_bytes(copy, from, bytes);
+    *to += bytes;
+    return copy;
+}
+
+/* Replaces the counts and displacements of the call by copies in the request's memory. */
+static void request_parts_keep(frame *f, char *to) {
+    parts *both[] = {&f->sent, &f->received};
+    for (int i = 0; i < 2; i++) {
+        both[i]->counts = request_parts_copy(f, both[i]->counts, &to);
+        both[i]->displs = request_parts_copy(f, both[i]->displs, &to);
+    }
+}
+
 /* Sets f->request to a new request with memory for the data that the call sends and receives, and copies the data to
  * send into it. Returns 0 or REFUSED; without memory as facts_fail (facts.h). */
 static int request_start_prepare(frame *f) {
     const int64_t sent = frame_buffer_bytes(&f->send), received = frame_buffer_bytes(&f->recv);
+    const int64_t parts_bytes = request_parts_bytes(f);
     int64_t ahead = sent > INT64_MAX - LINE ? INT64_MAX : (sent + LINE - 1) / LINE * LINE, bytes;
+    if (parts_bytes > 0 && ahead == 0) ahead = LINE; /* MPICH refuses one address for both */
     if (__builtin_add_overflow(ahead, received, &bytes)) bytes = INT64_MAX;
-    if (f->on_root) { /* of a broadcast: one buffer is sent on the root and received elsewhere */
+    if (parts_bytes > 0 && __builtin_add_overflow(bytes, LINE + parts_bytes, &bytes)) bytes = INT64_MAX;
+    /* The root of a broadcast, and the other ranks of a call to a root, give back what they send. */
+    if (f->facts.row->pattern == TO_ROOT ? !f->on_root : f->on_root && f->facts.row->counts == SAME) {
         ahead = 0;
         bytes = sent;
     }
@@ -117,15 +144,16 @@ static int request_start_prepare(frame *f) {
     }
     r->recv = (char *)r->send + ahead;
     copy_bytes(r->send, f->send.data, sent);
+    if (parts_bytes > 0) request_parts_keep(f, (char *)r->recv + (received + LINE - 1) / LINE * LINE);
     f->request = r;
     return 0;
 }
 
 /* Waiting */
 
-/* Returns whether the request receives data, by a message or a collective call. */
+/* Returns whether MPI completes r->receiving: of a receive or a collective call. */
 static int request_receives(const request *r) {
-    return r->facts.received_type != NULL;
+    return r->facts.received_type != NULL || facts_are_collective(&r->facts);
 }
 
 /* Returns whether the request sends a message. */
@@ -200,6 +228,8 @@ static int request_claim_check(const frame *f, const request *r, int generation)
         return error_set(
             "a request was already waited for: each is waited for once. Keep its result, or start another request");
     const dtype_entry *given = r->facts.received_type, *wanted = f->recv.dtype;
+    /* A message may be waited for on a freed communicator (frame_comm_resolve); Open MPI 5 crashes in other waits. */
+    if (facts_are_collective(&r->facts) && !comm_find(f->attributes[ATTRIBUTE_COMM])) return REFUSED;
     if (request_fits_buffer(f, r)) return 0;
     return error_set("a request that gives %lld items of %s was waited for as one that gives %lld of %s",
                      (long long)r->facts.received, given ? given->row->name : "nothing", (long long)f->recv.count,

@@ -73,10 +73,11 @@ static void *gpu_mirror_find(const gpu_call *g, void *on_device) {
 
 /* Adds a mirror to the call's list for each buffer that the call reads or writes on the host. A template has one where
  * a wait copies it; else its values are copied to the result later (execute_template_rest_copy). A status that is a
- * result always has one: it is written and read with the processor. */
+ * result, or whose numbers are, always has one: it is written and read with the processor. */
 static void gpu_mirrors_list(gpu_call *g, const frame *f) {
     int waits = f->facts.row->request == MPIXLA_WAITS, starts = f->facts.row->request == MPIXLA_STARTS;
     if (frame_gives_status(f)) gpu_mirror_add(g, f->status, mpi_get()->facts.status_size, 0, 1);
+    gpu_mirror_add(g, f->numbers.data, frame_buffer_bytes(&f->numbers), 0, 1);
     if (f->gpu->has_arrays) return;
     gpu_mirror_add(g, f->send.data, frame_buffer_bytes(&f->send), 1, 0);
     gpu_mirror_add(g, f->id.data, frame_buffer_bytes(&f->id), waits, starts);
@@ -105,6 +106,7 @@ int gpu_mirrors_make(frame *f) {
     f->id.data = gpu_mirror_find(g, f->id.data);
     if (f->facts.row->request == MPIXLA_WAITS) f->template_.data = gpu_mirror_find(g, f->template_.data);
     f->recv.data = gpu_mirror_find(g, f->recv.data);
+    f->numbers.data = gpu_mirror_find(g, f->numbers.data);
     if (frame_gives_status(f)) {
         f->status = gpu_mirror_find(g, f->status);
         const int no_source = -1; /* where the receive fails, MPI may not write it */

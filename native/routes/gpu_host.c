@@ -22,14 +22,15 @@ static int gpu_host_uses_pieces(const frame *f) {
 
 /* Copies the call's buffers to pinned memory of the host and waits for the copies, unless it is made in pieces. Calls
  * of MANY copy the arrays that they need themselves. A call that reads nothing does not wait for the earlier work of
- * the stream, unless it is a barrier. Returns 0, or as facts_fail. */
+ * the stream, unless it is a barrier, or starts one. Returns 0, or as facts_fail. */
 static int gpu_host_begin(frame *f) {
     gpu_call *g = gpu_call_of(f);
     f->gpu->has_arrays = f->facts.row->counts == MANY;
     g->is_in_pieces = gpu_host_uses_pieces(f);
     if (f->gpu->has_arrays || g->is_in_pieces) return 0;
     int failed = gpu_mirrors_make(f);
-    if (!failed && (g->mirrored == 0 || gpu_mirrors_are_read(g))) failed = device_wait(frame_device(f));
+    if (!failed && (g->mirrored == 0 || !facts_type(&f->facts) || gpu_mirrors_are_read(g)))
+        failed = device_wait(frame_device(f));
     return gpu_local_step_check(f, failed);
 }
 

@@ -133,7 +133,7 @@ static void refuses_wrong_values(void) {
         {"recv", "recvtag", -2, "MPI_Recv got recvtag = -2, but tags"},
         {"recv", "recvtag", INT64_C(1) << 32, "MPI_Recv got recvtag = 4294967296, but tags"},
         {"recv", "status", 5, "status object number 5 is not registered in this process"},
-        {"recv", "status", -3, "status object number -3 is not registered in this process"},
+        {"recv", "status", -4, "status object number -4 is not registered in this process"},
         {"scan", "op", 99, "reduction number 99 is not registered in this process"},
         {"allreduce", "op", -1, "reduction number -1 is not registered in this process"},
     };
@@ -191,6 +191,23 @@ static void turns_values_into_those_of_mpi(void) {
     call_count_set(&c, CALL_RESULTS, 1, sizeof given);
     call_dtype_set(&c, CALL_RESULTS, 1, FFI_S8);
     CHECK_IN(call_read(&c, "sendrecv", &f), "but was to be int8 and 24");
+
+    /* Its numbers as a result */
+    int64_t numbers[3];
+    call_make(&c, "sendrecv", LEFT, ON);
+    call_attribute_set(&c, "status", MPIXLA_STATUS_NUMBERS);
+    CHECK_IN(call_read(&c, "sendrecv", &f), "MPI_Sendrecv was called with 1 results on this rank, but takes 2");
+    call_insert(&c, CALL_RESULTS, 1, FFI_S64, 3, numbers);
+    CHECK_STR(call_read(&c, "sendrecv", &f), "");
+    CHECK(f.status == f.scratch && f.numbers.data == numbers);
+    call_dtype_set(&c, CALL_RESULTS, 1, FFI_S32);
+    CHECK_STR(call_read(&c, "sendrecv", &f), "");
+    call_count_set(&c, CALL_RESULTS, 1, 2);
+    CHECK_IN(call_read(&c, "sendrecv", &f),
+             "the status that MPI_Sendrecv gives as numbers is 3 of int32 or int64, but was to be 2 of int32");
+    call_count_set(&c, CALL_RESULTS, 1, 3);
+    call_dtype_set(&c, CALL_RESULTS, 1, FFI_F32);
+    CHECK_IN(call_read(&c, "sendrecv", &f), "but was to be 3 of float32");
     int64_t op = mpixla_reduction_register(4321);
     call_make(&c, "allreduce", LEFT, ON);
     call_attribute_set(&c, "op", op);

@@ -40,7 +40,7 @@ static const char *wait_for(const char *op, int64_t count) {
 }
 
 static const char *waits_of(const char *op) {
-    return strcmp(op, "isend") == 0                                   ? "wait_send"
+    return strcmp(op, "isend") == 0 || strcmp(op, "ibarrier") == 0    ? "wait_send"
            : strcmp(op, "irecv") == 0 || strcmp(op, "isendrecv") == 0 ? "wait_recv"
                                                                       : "wait";
 }
@@ -56,10 +56,19 @@ static void starts_and_waits(void) {
         {"iallgather", FIXTURE_RANK0, 0, "MPI_Iallgather 3 t11 to 3 t11 c2", 3, 12},
         {"iallreduce", FIXTURE_RANK2, 0, "MPI_Iallreduce 3 t11 op 100 c3", 3, 3},
         {"ialltoall", FIXTURE_RANK0, 0, "MPI_Ialltoall 3 t11 to 3 t11 c2", 12, 12},
+        {"ialltoallv", FIXTURE_RANK0, 0, "MPI_Ialltoallv (3 3 3 3 @ 0 3 6 9) t11 to (3 3 3 3 @ 0 3 6 9) t11 c2", 12,
+         12},
+        {"ibarrier", FIXTURE_RANK0, 0, "MPI_Ibarrier c2", 0, 0},
         {"ibcast", FIXTURE_RANK0, 0, "MPI_Ibcast 3 t11 root 0 c2", 3, 3},
         {"ibcast", FIXTURE_RANK2, 0, "MPI_Ibcast 3 t11 root 0 c3", 0, 3},
+        {"iexscan", FIXTURE_RANK2, 0, "MPI_Iexscan 3 t11 op 100 c3", 3, 3},
+        {"igather", FIXTURE_RANK0, 0, "MPI_Igather 3 t11 to 3 t11 root 0 c2", 3, 12},
         {"irecv", FIXTURE_RANK0, 0, "MPI_Irecv 12 t6 <- 2 tag 8 c2", 0, 3},
+        {"ireduce", FIXTURE_RANK0, 0, "MPI_Ireduce 3 t11 op 100 root 0 c2", 3, 3},
         {"ireduce_scatter", FIXTURE_RANK0, 0, "MPI_Ireduce_scatter_block 3 t11 op 100 c2", 12, 3},
+        {"iscan", FIXTURE_RANK2, 0, "MPI_Iscan 3 t11 op 100 c3", 3, 3},
+        {"iscatter", FIXTURE_RANK0, 0, "MPI_Iscatter 3 t11 to 3 t11 root 0 c2", 12, 3},
+        {"iscatter", FIXTURE_RANK2, 0, "MPI_Iscatter 3 t11 to 3 t11 root 0 c3", 0, 3},
         {"isend", FIXTURE_RANK0, 0, "MPI_Isend 3 t11 -> 1 tag 7 c2", 3, 0},
         {"isendrecv", FIXTURE_RANK0, 0, "MPI_Isend 3 t11 -> 1 tag 7 c2", 3, 3},
     };
@@ -87,6 +96,22 @@ static void starts_and_waits(void) {
     fake->arrived_bytes = 0;
 }
 
+/* Off the root the result is what was sent. */
+static void gives_back_off_the_root(void) {
+    static const char *const rows[][2] = {{"igather", "MPI_Igather 3 t11 to 3 t11 root 0 c3"},
+                                          {"ireduce", "MPI_Ireduce 3 t11 op 100 root 0 c3"}};
+    for (int i = 0; i < 2; i++) {
+        start_make(&c, rows[i][0], FIXTURE_RANK2, 0, id);
+        memset(c.send, 0x22, sizeof c.send);
+        CHECK_STR(call_run(&c), "");
+        CHECK_STR(fake->call, rows[i][1]);
+        CHECK(fake->send != c.send && fake->recv == NULL);
+        memset(c.send, 0x33, sizeof c.send);
+        CHECK_STR(wait_for("wait", CALL_COUNT), "");
+        for (int b = 0; b < CALL_BYTES; b++) CHECK_INT(c.recv[b], b < CALL_COUNT * 4 ? 0x22 : 0);
+    }
+}
+
 /* A large reduction that is started needs a function of MPI 4.0. */
 static void starts_large_reductions(void) {
     static const struct {
@@ -95,6 +120,15 @@ static void starts_large_reductions(void) {
         {"iallreduce", "MPI_Iallreduce_c 3 t11 op 100 c2",
          "r0 | MPI_Iallreduce was called with more than 2 items, for which this MPI has no function (MPI_Iallreduce_c "
          "is of MPI 4.0): send the array in pieces"},
+        {"iexscan", "MPI_Iexscan_c 3 t11 op 100 c2",
+         "r0 | MPI_Iexscan was called with more than 2 items, for which this MPI has no function (MPI_Iexscan_c is of "
+         "MPI 4.0): send the array in pieces"},
+        {"ireduce", "MPI_Ireduce_c 3 t11 op 100 root 0 c2",
+         "r0 | MPI_Ireduce was called with more than 2 items, for which this MPI has no function (MPI_Ireduce_c is of "
+         "MPI 4.0): send the array in pieces"},
+        {"iscan", "MPI_Iscan_c 3 t11 op 100 c2",
+         "r0 | MPI_Iscan was called with more than 2 items, for which this MPI has no function (MPI_Iscan_c is of MPI "
+         "4.0): send the array in pieces"},
         {"ireduce_scatter", "MPI_Ireduce_scatter_block_c 3 t11 op 100 c2",
          "r0 | MPI_Ireduce_scatter_block was called with more than 2 items, for which this MPI has no function "
          "(MPI_Ireduce_scatter_block_c is of MPI 4.0): send the array in pieces"},
@@ -125,6 +159,32 @@ static void keeps_the_template(void) {
     CHECK_STR(wait_for("wait_recv", CALL_COUNT), "");
     CHECK_INT(c.recv[0], 0x11);
     fake->missing = 0;
+}
+
+static const char *wait_with_status(int64_t status, int dtype, void *numbers) {
+    wait_make(&c, "wait_recv", id, CALL_COUNT);
+    call_attribute_insert(&c, 1, "status", status);
+    if (numbers) call_insert(&c, CALL_RESULTS, 1, dtype, 3, numbers);
+    return call_run(&c);
+}
+
+static void gives_the_numbers_of_a_message(void) {
+    int32_t narrow[3] = {0};
+    int64_t wide[3] = {0};
+    fake->missing = 4; /* bytes */
+    CHECK_STR(start("irecv"), "");
+    CHECK_STR(wait_with_status(MPIXLA_STATUS_NUMBERS, FFI_S32, narrow), "");
+    CHECK(narrow[0] == 2 && narrow[1] == 0 && narrow[2] == CALL_COUNT - 1);
+    CHECK_STR(start("isendrecv"), "");
+    CHECK_STR(wait_with_status(MPIXLA_STATUS_NUMBERS, FFI_S64, wide), "");
+    CHECK(wide[0] == 2 && wide[1] == 0 && wide[2] == CALL_COUNT - 1);
+    fake->missing = 0;
+    CHECK_STR(start("irecv"), "");
+    CHECK_IN(wait_with_status(mpixla_status_register(wide), FFI_S64, NULL), "gives no status other than its numbers");
+    CHECK_STR(wait_with_status(MPIXLA_NO_STATUS, FFI_S64, NULL), "");
+    id[0] = id[1] = 0; /* no request */
+    CHECK_STR(wait_with_status(MPIXLA_STATUS_NUMBERS, FFI_S32, narrow), "");
+    CHECK(narrow[0] == FAKE_PROC_NULL && narrow[1] == FAKE_ANY_TAG && narrow[2] == 0);
 }
 
 /* Zeros stand for none: the template, or zeros, without a call. */
@@ -233,8 +293,9 @@ static void waits_without_ids(void) {
 }
 
 static void tells_of_errors_of_mpi(void) {
-    static const char *const ops[] = {"iallgather", "iallreduce", "ialltoall",       "ibcast",
-                                      "irecv",      "isend",      "ireduce_scatter", "isendrecv"};
+    static const char *const ops[] = {"iallgather",      "iallreduce", "ialltoall", "ialltoallv", "ibarrier",
+                                      "ibcast",          "iexscan",    "igather",   "irecv",      "ireduce",
+                                      "ireduce_scatter", "iscan",      "iscatter",  "isend",      "isendrecv"};
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
         int cancelled = fake->cancelled;
         int is_exchange = strcmp(ops[i], "isendrecv") == 0;
@@ -644,8 +705,10 @@ static void refuses_too_many(void) {
 int main(int argc, char **argv) {
     fixture_start(argc, argv);
     starts_and_waits();
+    gives_back_off_the_root();
     starts_large_reductions();
     keeps_the_template();
+    gives_the_numbers_of_a_message();
     waits_for_no_request();
     waits_once();
     refuses_what_does_not_fit();

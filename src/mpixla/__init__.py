@@ -40,16 +40,23 @@ from .ops.exact import fsum
 from .ops.halo import halo_exchange, halo_start
 from .ops.inner import norm, vdot
 from .ops.neighbor import neighbor_allgather, neighbor_alltoall, neighbor_alltoallv
-from .ops.point_to_point import recv, send, sendrecv, shift
+from .ops.point_to_point import MessageStatus, recv, send, sendrecv, shift
 from .ops.replicated import assert_replicated
 from .ops.request import (
     Request,
     iallgather,
     iallreduce,
     ialltoall,
+    ialltoallv,
+    ibarrier,
     ibcast,
+    iexscan,
+    igather,
     irecv,
+    ireduce,
     ireduce_scatter,
+    iscan,
+    iscatter,
     isend,
     isendrecv,
     overlap,
@@ -61,6 +68,7 @@ from .patches import JaxVersionWarning as JaxVersionWarning
 
 __all__ = [
     "MPIError",
+    "MessageStatus",
     "Request",
     "Shift",
     "allgather",
@@ -88,9 +96,16 @@ __all__ = [
     "iallgather",
     "iallreduce",
     "ialltoall",
+    "ialltoallv",
+    "ibarrier",
     "ibcast",
+    "iexscan",
+    "igather",
     "irecv",
+    "ireduce",
     "ireduce_scatter",
+    "iscan",
+    "iscatter",
     "isend",
     "isendrecv",
     "jit",

@@ -102,6 +102,7 @@ def shift(x: Any, *_: Any, **__: Any) -> Any:
 
 
 iallgather, iallreduce, ialltoall, ibcast, ireduce_scatter = allgather, allreduce, alltoall, bcast, reduce_scatter
+iexscan, igather, ireduce, iscan, iscatter, ialltoallv = exscan, gather, reduce, scan, scatter, alltoallv
 irecv = isend = recv
 isendrecv = sendrecv
 

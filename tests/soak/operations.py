@@ -118,7 +118,7 @@ def reduction(scope: Scope) -> None:
         linear_at=_extreme_at(name, comm, op, root) if op in ("MAX", "MIN") else None,
         grown=True,
         replicated=name == "allreduce",
-        starts=name in ("allreduce", "reduce_scatter"),
+        starts=True,
     )
 
 
@@ -249,7 +249,7 @@ def moving(scope: Scope) -> None:
         f", {root}" if name in ("bcast", "gather", "scatter") else "",
         _as_the_template(model, comm, root) if name == "scatter" else model,
         replicated=name in ("allgather", "bcast"),
-        starts=name in ("allgather", "alltoall", "bcast"),
+        starts=True,
         keys=keys,
     )
 
@@ -291,7 +291,7 @@ def vector(scope: Scope) -> None:
             starts = np.concatenate([np.zeros((core.size, 1), int), np.cumsum(rows, 1)], 1)
             return [np.concatenate([inputs[r][0][starts[r, rank] : starts[r, rank + 1]] for r in range(size)])]
 
-        scope.call(name, comm, [[name_in]], arguments, comm.model(exchanged))
+        scope.call(name, comm, [[name_in]], arguments, comm.model(exchanged), starts=True)
         return
     counts = core.rng.integers(least, 4, core.size).tolist()
     whole = name == "scatterv"

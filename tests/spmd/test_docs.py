@@ -35,7 +35,21 @@ def test_docstring_is_complete(name):
         assert f"\n    {argument}: " in inspect.getdoc(thing)
 
 
-STARTED = ("iallgather", "iallreduce", "ialltoall", "ibcast", "irecv", "ireduce_scatter", "isend", "isendrecv")
+STARTED = (
+    *(
+        "iallgather",
+        "iallreduce",
+        "ialltoall",
+        "ialltoallv",
+        "ibcast",
+        "iexscan",
+        "igather",
+        "irecv",
+        "ireduce",
+        "ireduce_scatter",
+    ),
+    *("iscan", "iscatter", "isend", "isendrecv"),
+)
 
 
 @pytest.mark.parametrize("name", STARTED)

@@ -18,7 +18,20 @@ from reference import ROWS
 
 SIZE = MPI.COMM_WORLD.Get_size()
 HAS_LARGE_COUNTS = hasattr(ctypes.CDLL(MPI.__file__), "MPI_Send_c")
-REFUSED = ("allgatherv", "alltoallv", "gatherv", "iallreduce", "ireduce_scatter", "scatterv")
+REFUSED = (
+    *(
+        "allgatherv",
+        "alltoallv",
+        "gatherv",
+        "iallreduce",
+        "ialltoallv",
+        "iexscan",
+        "ireduce",
+        "ireduce_scatter",
+        "iscan",
+        "scatterv",
+    ),
+)
 
 
 def refused(name):

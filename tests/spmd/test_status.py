@@ -85,3 +85,249 @@ def test_status_of_a_pytree(below, above):
     tree = {"a": jnp.ones(3), "b": jnp.ones(5)}
     jax.block_until_ready(mpixla.sendrecv(tree, tree, below, above, sendtag=7, status=status))
     assert (status.Get_source(), status.Get_tag(), status.Get_count(MPI.DOUBLE)) == (below, 7, 5)
+
+
+def ways(function):
+    """Return the function called eagerly, under jit, and in a scan, whose turns give what one call gives."""
+
+    def scanned(*args):
+        _, results = jax.lax.scan(lambda carry, _: (carry, function(*args)), 0, None, length=2)
+        return jax.tree.map(lambda x: x[1], results)
+
+    return {"eager": function, "jit": jax.jit(function), "scan": jax.jit(scanned)}
+
+
+HOW = ("eager", "jit", "scan")
+
+
+def numbers(status):
+    assert isinstance(status, mpixla.MessageStatus)
+    return tuple(int(x) for x in status)
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("call", ["sendrecv", "recv", "wait", "method"])
+def test_status_is_returned(rank, below, above, call, how):
+    def exchange(x):
+        template = jnp.zeros(5)
+        if call == "sendrecv":
+            return mpixla.sendrecv(x, template, below, above, sendtag=rank + 10, return_status=True)
+        if call == "recv":
+            sending = mpixla.isend(x, above, tag=rank + 10)
+            result = mpixla.recv(template, below, return_status=True)
+            mpixla.wait(sending)
+            return result
+        request = mpixla.isendrecv(x, template, below, above, sendtag=rank + 10)
+        return mpixla.wait(request, return_status=True) if call == "wait" else request.wait(return_status=True)
+
+    x = jnp.arange(5.0) + rank
+    y, status = ways(exchange)[how](x)
+    np.testing.assert_array_equal(y, np.arange(5.0) + below)
+    assert numbers(status) == (below, below + 10, 5)
+
+
+@pytest.mark.not_checked
+@pytest.mark.parametrize("how", HOW)
+def test_length_of_a_short_message_is_returned(rank, how):
+    def exchange(x):
+        y, status = mpixla.sendrecv(x, jnp.arange(5.0) + 10, rank, rank, return_status=True)
+        return y.at[0].set(0), status
+
+    y, status = ways(exchange)[how](jnp.array([1.0, 2.0]))
+    np.testing.assert_array_equal(y, [0, 2, 12, 13, 14])
+    assert numbers(status) == (rank, 0, 2)
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_status_of_no_message_is_returned(how):
+    def nobody(x):
+        first = mpixla.recv(x, MPI.PROC_NULL, return_status=True)
+        request = mpixla.irecv(x, MPI.PROC_NULL)
+        return first, request.wait(return_status=True)
+
+    for y, status in ways(nobody)[how](jnp.arange(4)):
+        np.testing.assert_array_equal(y, np.arange(4))
+        assert numbers(status) == (MPI.PROC_NULL, MPI.ANY_TAG, 0)
+
+
+@pytest.mark.parametrize("call", ["sendrecv", "isendrecv"])
+def test_returned_length_is_of_each_example(rank, below, above, call):
+    """One message carries the batch."""
+
+    def exchange(x):
+        if call == "sendrecv":
+            return mpixla.sendrecv(x, x, below, above, return_status=True)
+        return mpixla.isendrecv(x, x, below, above).wait(return_status=True)
+
+    x = jnp.arange(24.0).reshape(2, 3, 4) + rank
+    once = jax.vmap(exchange, out_axes=(0, None))
+    y, status = once(x[0])
+    np.testing.assert_array_equal(y, x[0] - rank + below)
+    assert numbers(status) == (below, 0, 4)
+    y, status = jax.jit(jax.vmap(once, out_axes=(0, None)))(x)
+    np.testing.assert_array_equal(y, x - rank + below)
+    assert numbers(status) == (below, 0, 4)
+
+
+def test_returned_status_where_ranks_differ_in_a_batch(rank, below, above):
+    """Then each example is a message, with a status of its own."""
+
+    def exchange(x, source, dest):
+        return mpixla.sendrecv(x, x, source, dest, return_status=True)
+
+    x = jnp.arange(6.0).reshape(2, 3) + rank
+    y, status = jax.vmap(exchange)(x, jnp.array([below, rank]), jnp.array([above, rank]))
+    np.testing.assert_array_equal(y, [x[0] - rank + below, x[1]])
+    assert status.source.tolist() == [below, rank]
+    assert status.length.tolist() == [3, 3]
+
+
+@pytest.mark.parametrize("call", ["sendrecv", "isendrecv", "irecv"])
+def test_derivative_beside_a_returned_status(rank, below, above, call):
+    def exchange(x):
+        if call == "sendrecv":
+            return mpixla.sendrecv(x, x, below, above, return_status=True)
+        if call == "isendrecv":
+            return mpixla.isendrecv(x, x, below, above).wait(return_status=True)
+        sending, receiving = mpixla.isend(x, above), mpixla.irecv(x, below)
+        y, status = receiving.wait(return_status=True)
+        return y + 0 * mpixla.wait(sending), status
+
+    def loss(x):
+        y, status = exchange(x)
+        return (rank + 1) * (y**2).sum() * status.length
+
+    x = jnp.arange(3.0) + rank
+    for differentiate in (jax.grad(loss), jax.jit(jax.grad(loss)), jax.grad(jax.checkpoint(loss))):
+        np.testing.assert_allclose(differentiate(x), 3 * 2 * (above + 1) * x)
+    (y, status), (t, _) = jax.jvp(exchange, (x,), (x + 1,))
+    np.testing.assert_allclose(y, x - rank + below)
+    np.testing.assert_allclose(t, x - rank + below + 1)
+    assert numbers(status) == (below, 0, 3)
+    hessian = jax.jit(jax.hessian(loss))(x)
+    np.testing.assert_allclose(hessian, 6 * (above + 1) * np.eye(3))
+
+
+def test_queue_of_work_in_one_compiled_loop(rank, size):
+    """Rank 0 answers whichever rank asks, in a loop that knows the asking rank only when it runs."""
+    each = 3
+
+    @jax.jit
+    def master(x):
+        def turn(total, _):
+            y, status = mpixla.recv(x, MPI.ANY_SOURCE, tag=1, return_status=True)
+            mpixla.send(2 * y + status.source, status.source, tag=2)
+            return total + y, status.source
+
+        return jax.lax.scan(turn, x, None, length=each * (size - 1))
+
+    @jax.jit
+    def worker(x):
+        def turn(y, _):
+            mpixla.send(y, 0, tag=1)
+            return mpixla.recv(y, 0, tag=2), None
+
+        return jax.lax.scan(turn, x, None, length=each)[0]
+
+    if rank == 0:
+        total, sources = master(jnp.zeros(()))
+        assert sorted(sources.tolist()) == sorted(each * [*range(1, size)])
+        assert total == sum(7 * i + 4 * i for i in range(1, size))
+    else:  # x, 2 x + rank, 4 x + 3 rank, 8 x + 7 rank
+        np.testing.assert_array_equal(worker(jnp.asarray(float(rank))), 15 * rank)
+
+
+def test_returned_status_of_a_pytree(below, above):
+    """Each array is a message, and the status is the last one's."""
+    tree = {"a": jnp.ones(3), "b": jnp.ones(5)}
+    y, status = mpixla.sendrecv(tree, tree, below, above, sendtag=7, return_status=True)
+    assert y.keys() == tree.keys()
+    assert numbers(status) == (below, 7, 5)
+    y, status = mpixla.isendrecv(tree, tree, below, above, sendtag=8).wait(return_status=True)
+    assert y.keys() == tree.keys()
+    assert numbers(status) == (below, 8, 5)
+    with pytest.raises(ValueError, match="sendrecv cannot return a status for a pytree without arrays"):
+        mpixla.sendrecv({}, {}, below, above, return_status=True)
+
+
+def test_returned_status_of_a_message_received_in_place(rank, below, above):
+    """Of a message that is a box of an array (core/windows.py)."""
+
+    @jax.jit
+    def exchange(u):
+        y, status = mpixla.sendrecv(u[1], u[0], below, above, sendtag=3, return_status=True)
+        return u.at[0].set(y), status
+
+    u = jnp.arange(6.0).reshape(2, 3) + rank
+    got, status = exchange(u)
+    np.testing.assert_array_equal(got, np.stack([np.arange(3.0, 6) + below, u[1]]))
+    assert numbers(status) == (below, 3, 3)
+
+
+def test_refuses_to_return_a_status_that_there_is_not(rank):
+    x = jnp.ones(3)
+    with pytest.raises(TypeError, match="recv takes a status to fill, or returns one"):
+        mpixla.recv(x, MPI.PROC_NULL, status=MPI.Status(), return_status=True)
+    with pytest.raises(TypeError, match="return_status of sendrecv must be True or False, but is 1"):
+        mpixla.sendrecv(x, x, rank, rank, return_status=1)
+    for request in (mpixla.iallreduce(x, MPI.SUM), mpixla.isend(x, MPI.PROC_NULL)):
+        with pytest.raises(TypeError, match="receives no message, so that wait has no status to return"):
+            request.wait(return_status=True)
+        request.wait()
+    line = MPI.COMM_SELF.Create_cart([1])
+    request = mpixla.halo_start(x, line)
+    with pytest.raises(TypeError, match="halo_start receives several messages"):
+        request.wait(return_status=True)
+    request.wait()
+    line.Free()
+
+
+# Templates that are given by their types
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("call", ["recv", "irecv", "sendrecv", "isendrecv"])
+def test_template_by_its_type(rank, below, above, call, how):
+    def exchange(x):
+        template = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        if call == "sendrecv":
+            return mpixla.sendrecv(x, template, below, above)
+        if call == "isendrecv":
+            return mpixla.isendrecv(x, recvbuf=template, source=below, dest=above).wait()
+        sending = mpixla.isend(x, above)
+        y = mpixla.recv(template, below) if call == "recv" else mpixla.irecv(template, below).wait()
+        mpixla.wait(sending)
+        return y
+
+    x = jnp.arange(3.0) + rank
+    np.testing.assert_array_equal(ways(exchange)[how](x), x - rank + below)
+
+
+@pytest.mark.parametrize("call", [mpixla.sendrecv, lambda *args: mpixla.isendrecv(*args).wait()])
+def test_batch_and_tangent_of_a_template_by_its_type(rank, below, above, call):
+    """They are those of what is sent."""
+
+    def exchange(x):
+        return call(x, jax.ShapeDtypeStruct((3,), x.dtype), below, above)
+
+    x = jnp.arange(6.0).reshape(2, 3) + rank
+    np.testing.assert_array_equal(jax.vmap(exchange)(x), x - rank + below)
+    (y, t) = jax.jvp(exchange, (x[0],), (x[1],))
+    np.testing.assert_array_equal([y, t], x - rank + below)
+    for transform in (jax.grad, lambda f: jax.jit(jax.grad(f))):
+        gradient = transform(lambda x: (rank + 1) * exchange(x).sum())(x[0])
+        np.testing.assert_array_equal(gradient, np.full(3, above + 1))
+
+
+def test_pytree_of_templates_by_their_types(below, above, rank):
+    tree = {"a": jnp.full(3, rank), "key": jax.random.key(rank)}
+    types = jax.eval_shape(lambda: tree)
+    received = mpixla.sendrecv(tree, types, below, above)
+    np.testing.assert_array_equal(received["a"], np.full(3, below))
+    assert received["key"] == jax.random.key(below)
+    assert mpixla.recv(types["key"], MPI.PROC_NULL).dtype == tree["key"].dtype
+
+
+def test_only_templates_are_given_by_their_types():
+    with pytest.raises(TypeError, match="x of send must be an array or a number"):
+        mpixla.send(jax.ShapeDtypeStruct((3,), jnp.float32), MPI.PROC_NULL)

@@ -52,7 +52,9 @@ def test_every_operation(row, comm, rank, size, how):
         np.testing.assert_array_equal(bits(got_leaf), bits(want))
 
 
-@pytest.mark.parametrize("name", ["allreduce", "reduce", "scan", "exscan", "bcast", "reduce_scatter", "iallreduce"])
+@pytest.mark.parametrize(
+    "name", ["allreduce", "reduce", "scan", "exscan", "bcast", "reduce_scatter", "iallreduce", "iscan"]
+)
 def test_one_call_for_each_dtype(name, comm, size):
     row = next(row for row in ROWS if row.name == name)
     variant = next(v for v in row.variants(size) if v.get("op", "SUM") == "SUM")

@@ -136,6 +136,7 @@ static void shapes_of_rows(fuzz_frame *f, fuzz_bytes *b, shape row) {
         received -= *own;
         received += *own = attribute_find(f, "sendcounts")->elements[f->comm->rank];
         place_buffers(f, shape_of(sent, row), row, shape_of(received, row), f->dtype, f->dtype);
+        if (f->row->shape.request == MPIXLA_STARTS) gives(f, f->dtype, shape_of(received, row));
         return;
     }
     int64_t whole = rows_fill(f, b, "counts"), own = attribute_find(f, "counts")->elements[f->comm->rank];
@@ -294,7 +295,10 @@ static int64_t value_of(fuzz_frame *f, const fuzz_world *w, fuzz_bytes *b, int a
         case ATTRIBUTE_RECVTAG:
             return fuzz_rarely(b, 4) ? MPIXLA_ANY_TAG : fuzz_below(b, 9);
         case ATTRIBUTE_STATUS:
-            return fuzz_rarely(b, 3) ? w->status : fuzz_rarely(b, 3) ? MPIXLA_STATUS_RESULT : MPIXLA_NO_STATUS;
+            return fuzz_rarely(b, 3)   ? w->status
+                   : fuzz_rarely(b, 3) ? MPIXLA_STATUS_RESULT
+                   : fuzz_rarely(b, 3) ? MPIXLA_STATUS_NUMBERS
+                                       : MPIXLA_NO_STATUS;
         default:
             return 0;
     }
@@ -332,7 +336,11 @@ static void add_attributes(fuzz_frame *f, const fuzz_world *w, fuzz_bytes *b) {
                                                 (fuzz_rarely(b, 3) ? RECV_WINDOW & ~FILL : 0) |
                                                 (fuzz_rarely(b, 3) ? RECV_WINDOW : 0);
     for (int i = 0; i < ATTRIBUTES; i++) {
-        if (f->row->shape.optional >> i & 1U) {
+        if (i == ATTRIBUTE_STATUS && f->row->shape.optional & STATUS) { /* of a wait */
+            if (fuzz_rarely(b, 3))
+                add_attribute(f, names[i], FFI_ATTRIBUTE_SCALAR)->value =
+                    fuzz_rarely(b, 4) ? MPIXLA_NO_STATUS : MPIXLA_STATUS_NUMBERS;
+        } else if (f->row->shape.optional >> i & 1U) {
             if (windows >> i & 1U) add_attribute(f, names[i], FFI_ATTRIBUTE_ARRAY)->size = i == ATTRIBUTE_FILL ? 2 : 0;
         } else if (i == ATTRIBUTE_SITE) {
             if (has(f->row, SITE)) add_site(f, b);
@@ -372,6 +380,7 @@ static void put_off(fuzz_frame *f, fuzz_bytes *b) {
     for (int i = 0; i < ATTRIBUTES; i++) {
         fuzz_attribute *a = f->row->shape.optional >> i & 1U ? NULL : attribute_find(f, names[i]);
         int is_rows = (int)(rows_ >> i & 1U);
+        if (is_rows && f->row->shape.request == MPIXLA_STARTS) continue;
         if (!a || !((each | rows_) >> i & 1U) || (!is_rows && a->type == FFI_ATTRIBUTE_ARRAY)) continue;
         if (!(is_rows && has(f->row, BACK)) && fuzz_rarely(b, 2)) continue;
         for (int k = 0; k < a->size; k++) add_number(f, a->elements[k]);
@@ -407,6 +416,14 @@ static void window_choose(fuzz_frame *f, fuzz_bytes *b, const char *begin, const
     if (array->rank == 0 && attribute_find(f, "fill")) attribute_find(f, "fill")->size = 0;
 }
 
+/* The status as numbers, if the call is to give it so. */
+static void numbers_add(fuzz_frame *f, fuzz_bytes *b) {
+    const fuzz_attribute *status = attribute_find(f, "status");
+    const int64_t numbers[] = {3};
+    if (status && status->value == MPIXLA_STATUS_NUMBERS)
+        add_buffer(f, FUZZ_RESULTS, fuzz_rarely(b, 2) ? FFI_S64 : FFI_S32, 1, numbers);
+}
+
 static void shapes_of_plain(fuzz_frame *f, const fuzz_world *w, fuzz_bytes *b) {
     const frame_shape *s = &f->row->shape;
     shape one = shape_any(b), more = shape_of(f->comm->size, one), send = one, recv = one;
@@ -430,12 +447,15 @@ static void shapes_of_plain(fuzz_frame *f, const fuzz_world *w, fuzz_bytes *b) {
     window_choose(f, b, "recvbegin", "recvsize", &recv);
     if (attribute_find(f, "recvbegin") && recv.rank > 0 && !fuzz_rarely(b, 4))
         f->sides[FUZZ_RESULTS].given[0].same_as = f->sides[FUZZ_OPERANDS].count;
-    if (s->request == MPIXLA_STARTS && (has(f->row, SOURCE) || !has(f->row, DEST))) gives(f, recv_dtype, recv);
+    if (s->request == MPIXLA_STARTS && (has(f->row, SOURCE) || !has(f->row, DEST)) &&
+        (s->send != NOWHERE || s->template_ != NOWHERE)) /* no barrier */
+        gives(f, recv_dtype, s->pattern == TO_ROOT && !is_here(ON_ROOT, f) ? send : recv);
     fuzz_attribute *status = attribute_find(f, "status");
     if (status && status->value == MPIXLA_STATUS_RESULT) {
         const int64_t bytes[] = {64};
         add_buffer(f, FUZZ_RESULTS, FFI_U8, 1, bytes);
     }
+    numbers_add(f, b);
     if (!(s->attributes & IN_PLACE)) return;
     int operands = f->sides[FUZZ_OPERANDS].count, results = f->sides[FUZZ_RESULTS].count;
     if (results == 1 && operands == 0 && fuzz_rarely(b, 2)) {
@@ -492,6 +512,7 @@ static void right(fuzz_frame *f, const fuzz_world *w, fuzz_bytes *b) {
         return; /* it takes no tokens */
     } else if (f->row->shape.request == MPIXLA_WAITS) {
         shapes_of_wait(f, b, request_choose(f, w, b));
+        numbers_add(f, b);
     } else if (has(f->row, LEAVES)) {
         shapes_of_leaves(f, b);
     } else if (counts == MANY) {
@@ -750,7 +771,16 @@ static void numbers_write(const fuzz_frame *f, const fuzz_world *w, const fuzz_b
     }
 }
 
+/* No request has memory for more rows than there is memory for: without that its call ends the job. */
+static void received_rows_limit(fuzz_frame *f) {
+    enum { MOST_ROWS = 1 << 10 };
+    fuzz_attribute *a = attribute_find(f, "recvcounts");
+    for (int i = 0; f->row->shape.request == MPIXLA_STARTS && a && i < a->size; i++)
+        if (a->elements[i] > MOST_ROWS) a->elements[i] = MOST_ROWS;
+}
+
 static void finish(fuzz_frame *f, const fuzz_world *w) {
+    received_rows_limit(f);
     for (int side = 0; side < 2; side++) {
         struct fuzz_side *s = &f->sides[side];
         for (int i = 0; i < s->count; i++) {

@@ -169,6 +169,8 @@ static const struct {
     ARRAY(SHORT, SCENE_ITEMS),
     ARRAY(AGAIN, SCENE_ITEMS),
     ARRAY(WITH_STATUS, SCENE_ITEMS),
+    ARRAY(WITH_NUMBERS, SCENE_ITEMS),
+    ARRAY(NUMBERS, 3),
     ARRAY(WAITED, SCENE_ITEMS),
     ARRAY(BLOCK, SCENE_ROWS *SCENE_COLUMNS),
     ARRAY(OTHER_BLOCK, SCENE_ROWS *SCENE_COLUMNS),
@@ -314,6 +316,15 @@ static const char *recv_with_status(scene *s) {
     return sentence;
 }
 
+static const char *recv_with_numbers(scene *s) {
+    scene_call(s, "recv", FIXTURE_RANK0, 0);
+    operand(s, 0, SCENE_ITEMS, SCENE_RECEIVED);
+    result(s, 0, SCENE_ITEMS, SCENE_WITH_NUMBERS);
+    scene_buffer(s, CALL_RESULTS, 1, FFI_S32, 3, SCENE_NUMBERS);
+    call_attribute_set(&s->c, "status", MPIXLA_STATUS_NUMBERS);
+    return call_run(&s->c);
+}
+
 static const char *isend(scene *s) {
     start(s, "isend", SCENE_ID);
     operand(s, 0, SCENE_ITEMS, SCENE_REDUCED);
@@ -444,6 +455,7 @@ const scene_step scene_steps[] = {
     {"requests", 0, .run = requests},
     {"halo_exchange", 1, .run = halo_exchange_},
     {"recv with status", 0, .run = recv_with_status},
+    {"recv with numbers", 0, .run = recv_with_numbers},
     {"halo_exchange with itself", 1, .run = halo_with_itself},
     {"allreduce in place", 1, .op = "allreduce", .operands = {SCENE_RECEIVED}, .result = SCENE_RECEIVED},
     {"halo_transpose", 1, .run = halo_transpose_},

@@ -16,8 +16,9 @@ from jax.interpreters import ad, batching
 
 from ..checks import sites
 from ..jaxprs.spmd import Primitive, as_varying, varying_axes
+from ..mpi.comm import STATUS_NUMBERS
 from ..partial_eval.constant_tangents import make_witness, match_tracing
-from .values import full_params, has_values
+from .values import divide_length, full_params, has_values
 
 # The primals, the tangents (arrays) and the parameters to the results' tangents.
 Jvp = Callable[..., Sequence[Any]]
@@ -189,7 +190,11 @@ def _define_batching(primitive: Primitive, axes: BatchAxes) -> None:
         if any(dim is not None for dim in dims[n:]):
             return _bind_one_by_one(primitive, operands, dims, params)
         before, after = axes(**params) if callable(axes) else axes
-        results = primitive.bind(*with_batch_at(before, operands[:n], dims[:n]), *operands[n:], **params)
+        data = with_batch_at(before, operands[:n], dims[:n])
+        results = primitive.bind(*data, *operands[n:], **params)
+        if params.get("status") == STATUS_NUMBERS:  # of the one message
+            array, numbers = results
+            return [array, divide_length(numbers, data[0].shape[before])], [after % array.ndim, None]
         return results, [after % y.ndim for y in results]
 
     batching.primitive_batchers[primitive] = batching_rule

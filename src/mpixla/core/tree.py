@@ -56,6 +56,15 @@ def flatten_tree(data: Any) -> tuple[list[Any], Any]:
     return jax.tree.flatten(data, is_leaf=lambda _: data is None)
 
 
+def as_template(x: Any) -> Any:
+    """Return a pytree with zeros in the place of each ``jax.ShapeDtypeStruct``, which is a template by its type."""
+
+    def zeros_of(leaf: Any) -> Any:
+        return jax.lax.full(leaf.shape, 0, leaf.dtype) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf
+
+    return x if isinstance(x, jax.Array) else jax.tree.map(zeros_of, x)
+
+
 def is_key(x: Any) -> bool:
     """Return True if ``x`` is an array of PRNG keys."""
     return isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
@@ -136,6 +145,13 @@ class Plan:
         return jax.tree.unflatten(self.structure, leaves)
 
 
+def last_status(results: Sequence[tuple[Any, Any]], name: str) -> Any:
+    """Return the status of the last of a pytree's messages; raise ValueError if there is none."""
+    if not results:
+        raise ValueError(f"{name} cannot return a status for a pytree without arrays, for which no message comes.")
+    return results[-1][1]
+
+
 def _key_impls(leaves: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(jax.random.key_impl(x) if is_key(x) else None for x in leaves)
 
@@ -153,6 +169,7 @@ def call_per_leaf(
     arguments: int = 1,
     *,
     keys: bool = False,
+    template: bool = False,
     collect: Collect = Plan.tree_of,
     arrays: int | None = None,
     finish: Finish | None = None,
@@ -163,6 +180,7 @@ def call_per_leaf(
         arguments: how many; they have one structure. The result has the structure of the last one, and keys where that
             has keys.
         keys: whether the function gets keys as they are, because their shape matters, and makes data of them itself.
+        template: whether the last one is a template, of which a ``jax.ShapeDtypeStruct`` says enough.
         collect: makes the result.
         arrays: how many of the first arguments an eager call takes as operands (eager.py); by default as many.
         finish: of an eager call.
@@ -179,6 +197,8 @@ def call_per_leaf(
             """Call the function for each leaf, and return ``collect``'s pytree; ValueError if structures differ."""
             trees = [*args[:arguments], *(kwargs.pop(name) for name in names[len(args) :] if name in kwargs)]
             rest = args[arguments:]
+            if template and len(trees) == arguments:
+                trees[-1] = as_template(trees[-1])
             if len(trees) < arguments or all(map(_is_array, trees)):
                 return function(*trees, *rest, **kwargs)
             name = rest[0] if is_for_several else function.__name__
@@ -199,6 +219,8 @@ def call_per_leaf(
             for x, part in zip(zip(*columns, strict=True), parts, strict=True):
                 with sites.annotate_calls(part):
                     results.append(function(*(x if keys else map(unwrap_keys, x)), *rest, **kwargs))
+            if kwargs.get("return_status"):
+                return collect(plan, [y for y, _ in results]), last_status(results, name)
             return collect(plan, results)
 
         return eager(arrays or arguments, finish)(map_trees)  # type: ignore[return-value]

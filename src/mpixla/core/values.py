@@ -12,6 +12,11 @@ from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import ShapedArray
+
+from ..jaxprs.spmd import with_shape
+from ..mpi.comm import NO_STATUS, STATUS_BYTES, STATUS_NUMBERS, STATUS_RESULT, Status
 
 OPERAND: Final = "operand"
 
@@ -59,6 +64,23 @@ def join_numbers(params: dict[str, Any], values: Sequence[Any]) -> dict[str, Any
     """Return the numbers by name from the results of ``split_numbers``, whose traced numbers were scalars."""
     names = sorted(name for name, x in params.items() if is_operand(x))
     return {**params, **{name: values[0][i] for i, name in enumerate(names)}}
+
+
+# The status of a message as a result: its bytes, or its source, tag and length.
+
+
+def status_types(array: ShapedArray, status: Status = NO_STATUS) -> list[ShapedArray]:
+    """Return the type of the result that a receive gives behind its array for this status, or []."""
+    if status == STATUS_RESULT:
+        return [with_shape(array, (STATUS_BYTES,), dtype=np.dtype(np.uint8))]
+    if status == STATUS_NUMBERS:
+        return [with_shape(array, (3,), dtype=jax.dtypes.canonicalize_dtype(np.int64))]
+    return []
+
+
+def divide_length(numbers: Any, batch: int) -> Any:
+    """Return the numbers of a message that carries a batch, with the length of one example's part."""
+    return numbers if batch == 1 else numbers.at[2].set(numbers[2] // max(batch, 1))
 
 
 # The numbers of a message in alphabetical order, and in which direction each is needed.

@@ -28,7 +28,7 @@ from ..jaxprs.rewrite import is_literal, map_jaxprs, replace_parts, scan_counts
 from ..jaxprs.spmd import Primitive
 from ..mpi import native
 from .primitive import call_handler
-from .values import OPERAND, has_values
+from .values import OPERAND, has_values, status_types
 
 _FILL_BYTES = 16  # of the attribute "fill"
 _USERS = 256  # equations that use one array: of more the arrays of a message are not looked at, which would take long
@@ -54,9 +54,11 @@ def _split_operands(operands: Sequence[Any], params: dict[str, Any]) -> _Windowe
     )
 
 
-def _abstract_eval(*operands: ShapedArray, **params: Any) -> tuple[list[ShapedArray], set[Any]]:
-    status = [ShapedArray((params["status_bytes"],), np.dtype(np.uint8))] if params["status_bytes"] else []
-    return [*(_split_operands(operands, params).arrays[-1:] if params["receives"] else []), *status], {ordered}
+def _abstract_eval(*operands: ShapedArray, receives: bool, **params: Any) -> tuple[list[ShapedArray], set[Any]]:
+    if not receives:
+        return [], {ordered}
+    into = _split_operands(operands, params).arrays[-1]
+    return [into, *status_types(into, params["status"])], {ordered}
 
 
 def _join_numbers(params: dict[str, Any], numbers: Any, begins: Sequence[Any]) -> Any:
@@ -71,7 +73,7 @@ def _join_numbers(params: dict[str, Any], numbers: Any, begins: Sequence[Any]) -
     return jnp.concatenate(parts)
 
 
-def _lower(row: native.Op, ctx: Any, *operands: Any, receives: bool, status_bytes: int, **params: Any) -> Sequence[Any]:
+def _lower(row: native.Op, ctx: Any, *operands: Any, receives: bool, **params: Any) -> Sequence[Any]:
     """Lower a message with windows to its row's custom call, whose result is the array that it receives into."""
     given, types = _split_operands(operands, params), _split_operands(ctx.avals_in, params)
     passed, avals = [*given.arrays, *given.numbers], [*types.arrays, *types.numbers]
@@ -159,9 +161,7 @@ class _JaxprWindows:
         if source:
             arrays[:1] = [] if target and source.array is target.box.array else [source.array]
             begins += _add_box(params, "send", source.box)
-        results = list(eqn.outvars)
         params["receives"] = receives
-        params["status_bytes"] = results[1].aval.size if len(results) > 1 else 0
         new = eqn.replace(primitive=_windowed[eqn.primitive], invars=[*arrays, *values, *begins], params=params)
         if target:
             self._receive_in_place(place, new, target)

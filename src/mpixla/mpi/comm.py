@@ -109,7 +109,7 @@ class PairOp:
 
 @dataclass(frozen=True)
 class Status:
-    """A status object that a receive fills; or none; or a result with the status's bytes."""
+    """A status object that a receive fills; or none; or a result with the status's bytes, or with its numbers."""
 
     address: int  # of the object
     object: MPI.Status | None = field(compare=False, repr=False)
@@ -128,10 +128,12 @@ class Status:
         ctypes.memmove(self.address, content, STATUS_BYTES)
 
     def __repr__(self) -> str:
-        return {native.NO_STATUS: "none", native.STATUS_RESULT: "result"}.get(self.address, "given")
+        special = {native.NO_STATUS: "none", native.STATUS_RESULT: "result", native.STATUS_NUMBERS: "numbers"}
+        return special.get(self.address, "given")
 
 
 NO_STATUS, STATUS_RESULT = Status(native.NO_STATUS, None), Status(native.STATUS_RESULT, None)
+STATUS_NUMBERS = Status(native.STATUS_NUMBERS, None)
 STATUS_BYTES = MPI._sizeof(MPI.Status)
 
 # Objects by their addresses, which the C library uses: kept alive, so that no other object gets the address.

@@ -38,6 +38,7 @@ ANY_TAG = NamedInt(-1, "ANY_TAG")
 SITE, PACKED = "site", "packed"  # the attributes that lowering adds (sites.py)
 NO_STATUS = -1
 STATUS_RESULT = -2
+STATUS_NUMBERS = -3
 
 # mpixla_where: which ranks pass a buffer.
 NOWHERE, EVERYWHERE, ON_ROOT, OFF_ROOT = range(4)

@@ -8,7 +8,9 @@ from typing import Any, TypedDict
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
+from ..base.words import as_flag
 from ..core.primitive import REPLICATED, VARYING, counts_once
 from ..core.rank import known_rank_at
 from ..core.values import as_scalar, is_traced
@@ -20,6 +22,8 @@ from ..mpi.mpi import MPI
 # The types of the rank at the other end of a message, and of its tag; traced integers among them.
 Rank = int | jax.Array | Shift
 Tag = int | jax.Array
+# The type of a template that is one array, or says its shape and dtype.
+Template = ArrayLike | jax.ShapeDtypeStruct
 
 
 # The defaults of source and tag, which help() shows by these names.
@@ -54,6 +58,11 @@ def as_integer(value: Any, what: str, name: str) -> int:
         return int(value.__index__())
     except (AttributeError, TypeError):
         raise TypeError(f"{what} of {name} must be an integer, but is {value!r}.") from None
+
+
+def as_static_flag(value: Any, what: str, name: str) -> bool:
+    """Return a static bool; raise TypeError for a traced value or another type."""
+    return as_flag(as_static(value, what, name, "bool"), what, name)
 
 
 _left_to_calls = contextvars.ContextVar("mpixla: calls refuse wrong ranks", default=False)
@@ -192,12 +201,14 @@ def as_counts(value: Any, what: str, name: str, number: int, each: str, capacity
 def _static_counts(value: Any, what: str, name: str, number: int, each: str) -> tuple[int, ...]:
     """Return static row counts as a tuple; raise TypeError or ValueError unless they are ``number``, all >= 0."""
     is_sequence = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+    blocking = name == name.removeprefix("i")
+    way_out = f"{'Pass' if blocking else f'Use {name[1:]} with'} capacity, a static number of rows that the result has"
+    way_out += " room for; or"
     for x in (value, *(value if is_sequence else ())):
         if is_traced(x):
             raise TypeError(
                 f"{what} of {name} is a traced value ({x.aval}), but must be known when tracing, because it decides "
-                "the shapes. Pass capacity, a static number of rows that the result has room for; or a list of Python "
-                f"integers: {_STATIC}"
+                f"the shapes. {way_out} pass a list of Python integers: {_STATIC}"
             )
     if not is_sequence and not (isinstance(value, (np.ndarray, jax.Array)) and value.ndim == 1):
         raise TypeError(f"{what} of {name} must be a sequence of integers, one for {each}, but is {value!r}.")

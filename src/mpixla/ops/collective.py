@@ -3,7 +3,7 @@
 The rows that the blocks refer to are in native/tables/ops.def; their expected results are in tests/reference.py.
 """
 
-from typing import Any, overload
+from typing import Any, TypedDict, Unpack, overload
 
 import jax
 import jax.numpy as jnp
@@ -14,11 +14,20 @@ from ..core.eager import eager
 from ..core.primitive import REPLICATED, VARYING, Cotangent, as_array, compose_primitive, counts_once, make_primitive
 from ..core.rank import own_rank, select_by_root
 from ..core.sequence import sequence_after
-from ..core.tree import Tree, as_leaf, call_per_dtype, call_per_leaf, check_leading_size, unwrap_keys
+from ..core.tree import (
+    Tree,
+    as_leaf,
+    as_leaves,
+    call_per_dtype,
+    call_per_leaf,
+    check_leading_size,
+    flatten_tree,
+    unwrap_keys,
+)
 from ..jaxprs.spmd import Primitive
 from ..mpi.comm import Comm, Reduction, comm_of, reduction_of
 from ..mpi.mpi import MPI
-from .arguments import as_convention, as_rank, as_reduction, refuse_where_sharded
+from .arguments import as_convention, as_integer, as_rank, as_reduction, as_static_flag, refuse_where_sharded
 from .shapes import (
     BATCH_FIRST,
     BATCH_SECOND,
@@ -55,8 +64,12 @@ def _equals_as_sent(x: Any, extremes: Any) -> Any:
     return sent == extremes
 
 
-def _weighted_prefix(scan: Primitive, x: Any, t: Any, comm: Comm, op: Reduction, reverse: bool) -> list[Any]:
-    """Return the tangent of scan or exscan with PROD, MAX or MIN; with ``reverse`` both start at the last rank."""
+def weighted_for_ranks(scan: Primitive, x: Any, t: Any, comm: Comm, op: Reduction, reverse: bool) -> Any:
+    """Return, for each rank, the part of this rank's tangent in that rank's tangent of a scan with PROD, MAX or MIN.
+
+    ``scan`` is ``scan_p`` or ``exscan_p``; with ``reverse`` both start at the last rank. The rank's tangent is the sum
+    of all ranks' parts. It communicates.
+    """
     ranks, rank = np.arange(comm.size, dtype=np.int32), own_rank(comm)
     behind = ranks <= rank if reverse else ranks >= rank
     if scan is exscan_p:
@@ -76,7 +89,12 @@ def _weighted_prefix(scan: Primitive, x: Any, t: Any, comm: Comm, op: Reduction,
         holders = allreduce_p.bind(holds, comm=comm, op=SUM, cotangent=VARYING)[0]
         weights = holds / jnp.where(holders == 0, 1, holders)
     # Not a product: the tangent of a rank on which no result depends may be NaN.
-    return reduce_scatter_p.bind(jnp.where(behind, weights * t[None], 0), comm=comm, op=SUM)
+    return jnp.where(behind, weights * t[None], 0)
+
+
+def _weighted_prefix(scan: Primitive, x: Any, t: Any, comm: Comm, op: Reduction, reverse: bool) -> list[Any]:
+    """Return the tangent of scan or exscan with PROD, MAX or MIN."""
+    return reduce_scatter_p.bind(weighted_for_ranks(scan, x, t, comm, op, reverse), comm=comm, op=SUM)
 
 
 def replicated_cotangent(ct: Any, comm: Comm, cotangent: str) -> Any:
@@ -97,6 +115,43 @@ def transpose_to_gather(gather: Primitive, ct: Any, *values: Any, comm: Comm, ro
     (whole,) = gather.bind(ct, *values, comm=comm, root=root, **params)
     # Off the root zeros that depend on the call, so that their derivative contains it.
     return [whole if comm.rank == root else select_by_root(comm, root, whole)]
+
+
+# Axes, as JAX's collectives name them. MPI has the ranks along the first one.
+
+
+def _as_axis(axis: Any, ndim: int, what: str, name: str, x: Any) -> int:
+    """Return a static axis of an array with ``ndim`` axes, made of ``x``, from the front; ValueError if it has none."""
+    axis = as_integer(axis, what, name)
+    if not -ndim <= axis < ndim:
+        raise ValueError(f"{what} of {name} is {axis}, but must be one of {ndim} axes: x has shape {x.shape}.")
+    return axis % ndim
+
+
+def _with_ranks_at(y: Any, axis: int, tiled: bool) -> Any:
+    """Return an array whose first axis has an entry for each rank with that axis at ``axis``, or joined to it."""
+    moved = jnp.moveaxis(y, 0, axis) if axis else y
+    if not tiled:
+        return moved
+    return moved.reshape(*moved.shape[:axis], moved.shape[axis] * moved.shape[axis + 1], *moved.shape[axis + 2 :])
+
+
+def _with_ranks_first(x: Any, axis: int, tiled: bool, comm: Comm, what: str, name: str) -> Any:
+    """Return an array with the axis of the ranks first: ``axis``, or tiled as many equal parts of it.
+
+    Raises:
+        ValueError: for an axis that does not have one entry for each rank, or tiled an equal number of them.
+    """
+    size, entries = comm.size, x.shape[axis]
+    if tiled and entries % size == 0:
+        x = x.reshape(*x.shape[:axis], size, entries // size, *x.shape[axis + 1 :])
+    elif tiled or entries != size:
+        number = f"a multiple of {size} entries, as many" if tiled else "one entry"
+        raise ValueError(
+            f"{name} needs an array whose axis {axis} ({what}) has {number} for each of the {size} ranks of "
+            f"communicator '{comm.name}', but x has shape {x.shape}."
+        )
+    return jnp.moveaxis(x, axis, 0) if axis else x
 
 
 # allgather
@@ -122,17 +177,33 @@ allgather_p: Primitive = make_primitive(
 )
 
 
-@call_per_leaf()
-def allgather(x: Any, *, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED) -> Any:
+class _GatherOptions(TypedDict, total=False):
+    axis: int
+    tiled: bool
+    comm: MPI.Comm | None
+    cotangent: Cotangent
+
+
+@overload
+def allgather(x: ArrayLike, **options: Unpack[_GatherOptions]) -> jax.Array: ...
+@overload
+def allgather(x: Tree, **options: Unpack[_GatherOptions]) -> Tree: ...
+@call_per_leaf(keys=True)
+def allgather(
+    x: Any, *, axis: int = 0, tiled: bool = False, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED
+) -> Any:
     """Gather the arrays of all ranks on every rank.
 
     Args:
         x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
+        axis: the axis of the result along which the ranks' arrays lie, as of ``jax.lax.all_gather``.
+        tiled: whether the arrays are concatenated along that axis of ``x``, not stacked along a new axis.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
         cotangent: how reverse mode counts the cotangents of the result, as of ``allreduce``.
 
     Returns:
-        An array of shape ``(size, *x.shape)`` with rank ``i``'s array at index ``i``, the same on every rank.
+        An array of shape ``(size, *x.shape)`` with rank ``i``'s array at index ``i``, the same on every rank; or with
+        the ranks along another ``axis``, or with ``tiled=True`` an array with ``size`` times as many entries there.
 
     Derivative:
         Linear. Reverse mode: this rank's slice of the cotangent, or with ``cotangent="varying"`` the
@@ -140,17 +211,22 @@ def allgather(x: Any, *, comm: MPI.Comm | None = None, cotangent: Cotangent = RE
 
     Raises:
         TypeError: for a ``comm`` that is no intra-communicator or a dtype that MPI cannot move.
-        ValueError: for a communicator that was freed, or an invalid ``cotangent``.
+        ValueError: for a communicator that was freed, an axis that the array lacks, or an invalid ``cotangent``.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
         >>> size = mpixla.get_default_comm().Get_size()
         >>> mpixla.allgather(jnp.ones(3)).shape == (size, 3)
         True
+        >>> mpixla.allgather(jnp.ones((2, 3)), axis=1, tiled=True).shape == (2, 3 * size)
+        True
     """
-    x = as_array(x, "x", "allgather")
-    c = comm_of(comm)
-    return allgather_p.bind(x, comm=c, cotangent=as_convention(cotangent, "allgather", c))[0]
+    name = "allgather"
+    x, c = as_leaf(x, "x", name), comm_of(comm)
+    tiled = as_static_flag(tiled, "tiled", name)
+    axis = _as_axis(axis, x.ndim + (not tiled), "axis", name, x)
+    (y,) = allgather_p.bind(unwrap_keys(x), comm=c, cotangent=as_convention(cotangent, name, c))
+    return _with_ranks_at(y, axis, tiled)
 
 
 # allreduce
@@ -283,33 +359,61 @@ alltoall_p: Primitive = make_primitive(
 )
 
 
+class _ExchangeOptions(TypedDict, total=False):
+    split_axis: int
+    concat_axis: int
+    tiled: bool
+    comm: MPI.Comm | None
+
+
+@overload
+def alltoall(x: ArrayLike, **options: Unpack[_ExchangeOptions]) -> jax.Array: ...
+@overload
+def alltoall(x: Tree, **options: Unpack[_ExchangeOptions]) -> Tree: ...
 @call_per_leaf(keys=True)
-def alltoall(x: Any, *, comm: MPI.Comm | None = None) -> Any:
+def alltoall(
+    x: Any, *, split_axis: int = 0, concat_axis: int = 0, tiled: bool = False, comm: MPI.Comm | None = None
+) -> Any:
     """Send a slice of this rank's array to each rank, and receive one from each.
 
     Args:
         x: this rank's array of shape ``(size, ...)``, or a pytree of such arrays; ``x[i]`` goes to rank ``i``.
+        split_axis: the axis of ``x`` that has an entry for each rank, as of ``jax.lax.all_to_all``.
+        concat_axis: the axis of the result along which the received slices lie.
+        tiled: whether ``split_axis`` is cut into equal parts, and the received parts are concatenated along
+            ``concat_axis``, so that both remain axes of the result.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
-        An array like ``x`` with rank ``i``'s slice at index ``i``.
+        An array like ``x`` with rank ``i``'s slice at index ``i``; or along other axes. With ``tiled=True`` an array
+        with ``size`` times as many entries along ``concat_axis``, and so many times fewer along ``split_axis``.
 
     Derivative:
         Linear. Reverse mode: ``alltoall``.
 
     Raises:
         TypeError: for a ``comm`` that is no intra-communicator or a dtype that MPI cannot move.
-        ValueError: for a communicator that was freed; for a first axis that does not have ``size`` entries.
+        ValueError: for a communicator that was freed; for an axis that ``x`` lacks, or a ``split_axis`` that does not
+            have ``size`` entries, or with ``tiled=True`` a multiple of them.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
         >>> size = mpixla.get_default_comm().Get_size()
         >>> mpixla.alltoall(jnp.ones((size, 2))).shape == (size, 2)
         True
+        >>> columns = mpixla.alltoall(jnp.ones((2, 3 * size)), split_axis=1, concat_axis=0, tiled=True)
+        >>> columns.shape == (2 * size, 3)
+        True
     """
-    x, c = as_leaf(x, "x", "alltoall"), comm_of(comm)
-    check_leading_size(x, "alltoall", c)
-    return alltoall_p.bind(unwrap_keys(x), comm=c)[0]
+    name = "alltoall"
+    x, c = as_leaf(x, "x", name), comm_of(comm)
+    tiled = as_static_flag(tiled, "tiled", name)
+    given = {"split_axis": split_axis, "concat_axis": concat_axis}
+    if not tiled and not any(as_integer(axis, what, name) for what, axis in given.items()):
+        check_leading_size(x, name, c)  # also of a scalar
+    split, concat = (_as_axis(axis, x.ndim, what, name, x) for what, axis in given.items())
+    parts = _with_ranks_first(unwrap_keys(x), split, tiled, c, "split_axis", name)
+    return _with_ranks_at(alltoall_p.bind(parts, comm=c)[0], concat, tiled)
 
 
 # barrier
@@ -421,6 +525,10 @@ exscan_p: Primitive = compose_primitive(
 )
 
 
+@overload
+def exscan(x: ArrayLike, op: MPI.Op, *, comm: MPI.Comm | None = ...) -> jax.Array: ...
+@overload
+def exscan(x: Tree, op: MPI.Op, *, comm: MPI.Comm | None = ...) -> Tree: ...
 @call_per_dtype(reduces=True)
 def exscan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
     """Reduce, on each rank, the arrays of the ranks before it.
@@ -466,6 +574,10 @@ gather_p: Primitive = make_primitive(
 )
 
 
+@overload
+def gather(x: ArrayLike, root: int, *, comm: MPI.Comm | None = ...) -> jax.Array: ...
+@overload
+def gather(x: Tree, root: int, *, comm: MPI.Comm | None = ...) -> Tree: ...
 @call_per_leaf()
 def gather(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Any:
     """Gather the arrays of all ranks on the root.
@@ -519,6 +631,10 @@ reduce_p: Primitive = make_primitive(
 )
 
 
+@overload
+def reduce(x: ArrayLike, op: MPI.Op, root: int, *, comm: MPI.Comm | None = ...) -> jax.Array: ...
+@overload
+def reduce(x: Tree, op: MPI.Op, root: int, *, comm: MPI.Comm | None = ...) -> Tree: ...
 @call_per_dtype(reduces=True)
 def reduce(x: Any, op: MPI.Op, root: int, *, comm: MPI.Comm | None = None) -> Any:
     """Reduce the arrays of all ranks, element by element, with the result on the root.
@@ -575,8 +691,27 @@ reduce_scatter_p: Primitive = make_primitive(
 )
 
 
-@call_per_dtype(reduces=True, kept_axes=1)
-def reduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
+def _scatter_parts(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
+    x, c = as_array(x, "x", "reduce_scatter"), comm_of(comm)
+    return reduce_scatter_p.bind(x, comm=c, op=as_reduction(op, x, "reduce_scatter"))[0]
+
+
+_scatter_parts.__name__ = "reduce_scatter"  # in messages
+_reduce_scatter_parts = call_per_dtype(reduces=True, kept_axes=1)(_scatter_parts)
+
+
+class _ScatterOptions(TypedDict, total=False):
+    axis: int
+    tiled: bool
+    comm: MPI.Comm | None
+
+
+@overload
+def reduce_scatter(x: ArrayLike, op: MPI.Op, **options: Unpack[_ScatterOptions]) -> jax.Array: ...
+@overload
+def reduce_scatter(x: Tree, op: MPI.Op, **options: Unpack[_ScatterOptions]) -> Tree: ...
+@eager(1)
+def reduce_scatter(x: Any, op: MPI.Op, *, axis: int = 0, tiled: bool = False, comm: MPI.Comm | None = None) -> Any:
     """Reduce the arrays of all ranks, element by element, with a slice of the result on each rank.
 
     Args:
@@ -584,10 +719,13 @@ def reduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
             arrays.
         op: the reduction, such as ``MPI.SUM``. For ``MPI.MAXLOC`` and ``MPI.MINLOC`` ``x`` is a pair of arrays of one
             shape, values and their places. The result is such a pair: the extreme, and the least place that holds it.
+        axis: the axis of ``x`` that has an entry for each rank, as ``scatter_dimension`` of ``jax.lax.psum_scatter``.
+        tiled: whether that axis is cut into equal parts, one for each rank, and remains an axis of the result.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
-        The reduction over the ranks' ``x[rank]``, of shape ``(...)``.
+        The reduction over the ranks' ``x[rank]``, of shape ``(...)``; or over their entries along another ``axis``.
+        With ``tiled=True`` this rank's part of the reduction, whose ``axis`` has ``size`` times fewer entries.
 
     Derivative:
         As for ``allreduce``. ``SUM`` in reverse mode: ``allgather``.
@@ -595,8 +733,8 @@ def reduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
     Raises:
         TypeError: for an ``op`` that is no ``MPI.Op`` or does not apply to the dtype, or a ``comm`` that is no
             intra-communicator.
-        ValueError: for a communicator or reduction that was freed; for a first axis that does not have ``size``
-            entries.
+        ValueError: for a communicator or reduction that was freed; for an ``axis`` that ``x`` lacks, or that does not
+            have ``size`` entries, or with ``tiled=True`` a multiple of them.
 
     Example:
         >>> from mpi4py import MPI
@@ -604,9 +742,18 @@ def reduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
         >>> size = mpixla.get_default_comm().Get_size()
         >>> float(mpixla.reduce_scatter(jnp.ones(size), op=MPI.SUM)) == size
         True
+        >>> mpixla.reduce_scatter(jnp.ones((3, 2 * size)), op=MPI.SUM, axis=1, tiled=True).shape
+        (3, 2)
     """
-    x, c = as_array(x, "x", "reduce_scatter"), comm_of(comm)
-    return reduce_scatter_p.bind(x, comm=c, op=as_reduction(op, x, "reduce_scatter"))[0]
+    name = "reduce_scatter"
+    if as_static_flag(tiled, "tiled", name) or as_integer(axis, "axis", name):
+        c, (leaves, structure) = comm_of(comm), flatten_tree(x)
+        parts = [
+            _with_ranks_first(leaf, _as_axis(axis, leaf.ndim, "axis", name, leaf), tiled, c, "axis", name)
+            for leaf in as_leaves(x, leaves, "x", name)
+        ]
+        x = jax.tree.unflatten(structure, parts)
+    return _reduce_scatter_parts(x, op, comm=comm)
 
 
 # scan
@@ -625,6 +772,10 @@ scan_p: Primitive = make_primitive(
 )
 
 
+@overload
+def scan(x: ArrayLike, op: MPI.Op, *, comm: MPI.Comm | None = ...) -> jax.Array: ...
+@overload
+def scan(x: Tree, op: MPI.Op, *, comm: MPI.Comm | None = ...) -> Tree: ...
 @call_per_dtype(reduces=True)
 def scan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
     """Reduce, on each rank, the arrays of the ranks up to and including itself.
@@ -671,6 +822,10 @@ scatter_p: Primitive = make_primitive(
 )
 
 
+@overload
+def scatter(x: ArrayLike, root: int, *, comm: MPI.Comm | None = ...) -> jax.Array: ...
+@overload
+def scatter(x: Tree, root: int, *, comm: MPI.Comm | None = ...) -> Tree: ...
 @call_per_leaf(keys=True)
 def scatter(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Any:
     """Send a slice of the root's array to each rank.

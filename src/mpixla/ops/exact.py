@@ -2,19 +2,20 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
 from jax.experimental.jet import jet_rules
+from jax.typing import ArrayLike
 
 from ..checks import sites
 from ..core.eager import eager
 from ..core.exact import round_accumulators, sum_lines
 from ..core.primitive import REPLICATED, Cotangent, accumulation_dtype, compose_primitive
-from ..core.tree import as_leaves, flatten_tree, is_key
+from ..core.tree import Tree, as_leaves, flatten_tree, is_key
 from ..jaxprs.spmd import Primitive, with_shape
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
@@ -142,6 +143,18 @@ def check_floats(x: jax.Array, what: str, refusal: str) -> None:
         raise TypeError(f"{what} has dtype {x.dtype.name}, which has no zero. Convert it to float32.")
 
 
+@overload
+def fsum(
+    x: ArrayLike,
+    axis: int | Sequence[int] | None = ...,
+    *,
+    comm: MPI.Comm | None = ...,
+    cotangent: Cotangent = ...,
+) -> jax.Array: ...
+@overload
+def fsum(
+    x: Tree, axis: int | Sequence[int] | None = ..., *, comm: MPI.Comm | None = ..., cotangent: Cotangent = ...
+) -> Tree: ...
 @eager(1)
 def fsum(
     x: Any,

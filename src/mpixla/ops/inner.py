@@ -7,13 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..base.words import as_flag
 from ..core.eager import eager
 from ..core.primitive import REPLICATED, Cotangent, accumulation_dtype, as_array
 from ..core.tree import as_leaves, flatten_tree
 from ..mpi.comm import comm_of
 from ..mpi.mpi import MPI
-from .arguments import as_convention, as_static
+from .arguments import as_convention, as_static, as_static_flag
 from .collective import allreduce
 from .exact import check_floats, fsum
 from .exact import exact_dot as exact_dot
@@ -77,7 +76,7 @@ def _concatenate_leaves(leaves: list[jax.Array], masks: list[jax.Array | None], 
 
 
 def _is_exact(exact: Any, name: str) -> bool:
-    return as_flag(as_static(exact, "exact", name, "bool"), "exact", name)
+    return as_static_flag(exact, "exact", name)
 
 
 @eager(2)

@@ -7,14 +7,16 @@ are not used: MPIs differ on two periodic ranks, and one of them hangs where a r
 from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
+import jax
 import jax.numpy as jnp
 from jax.core import ShapedArray
+from jax.typing import ArrayLike
 
 from ..core.eager import eager
 from ..core.primitive import as_array, compose_primitive, make_primitive
-from ..core.tree import as_leaf, call_per_leaf, unwrap_keys
+from ..core.tree import Tree, as_leaf, call_per_leaf, unwrap_keys
 from ..jaxprs.spmd import Primitive, with_shape
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
@@ -138,6 +140,10 @@ neighbor_allgather_p: Primitive = compose_primitive(
 # The operations
 
 
+@overload
+def neighbor_allgather(x: ArrayLike, *, comm: MPI.Topocomm) -> jax.Array: ...
+@overload
+def neighbor_allgather(x: Tree, *, comm: MPI.Topocomm) -> Tree: ...
 @call_per_leaf()
 def neighbor_allgather(x: Any, *, comm: MPI.Topocomm) -> Any:
     """Send this rank's array to all its neighbours, and receive theirs.
@@ -175,6 +181,10 @@ def neighbor_allgather(x: Any, *, comm: MPI.Topocomm) -> Any:
     return neighbor_allgather_p.bind(x, comm=c, degrees=degrees)[0]
 
 
+@overload
+def neighbor_alltoall(x: ArrayLike, *, comm: MPI.Topocomm) -> jax.Array: ...
+@overload
+def neighbor_alltoall(x: Tree, *, comm: MPI.Topocomm) -> Tree: ...
 @call_per_leaf(keys=True)
 def neighbor_alltoall(x: Any, *, comm: MPI.Topocomm) -> Any:
     """Send a slice of this rank's array to each of its neighbours, and receive one from each.
@@ -213,6 +223,22 @@ def neighbor_alltoall(x: Any, *, comm: MPI.Topocomm) -> Any:
     return _exchange_rows(unwrap_keys(x), (1,) * degrees.out, (1,) * degrees.in_, c, degrees, back=False)
 
 
+@overload
+def neighbor_alltoallv(
+    x: ArrayLike, sendcounts: Any, recvcounts: Any = ..., *, capacity: None = ..., comm: MPI.Topocomm
+) -> jax.Array: ...
+@overload
+def neighbor_alltoallv(
+    x: ArrayLike, sendcounts: Any, recvcounts: Any = ..., *, capacity: int, template: Any = ..., comm: MPI.Topocomm
+) -> tuple[jax.Array, jax.Array]: ...
+@overload
+def neighbor_alltoallv(
+    x: Tree, sendcounts: Any, recvcounts: Any = ..., *, capacity: None = ..., comm: MPI.Topocomm
+) -> Tree: ...
+@overload
+def neighbor_alltoallv(
+    x: Tree, sendcounts: Any, recvcounts: Any = ..., *, capacity: int, template: Any = ..., comm: MPI.Topocomm
+) -> tuple[Tree, jax.Array]: ...
 @eager(1)
 def neighbor_alltoallv(
     x: Any,

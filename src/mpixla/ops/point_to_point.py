@@ -1,25 +1,73 @@
 """Messages from one rank to another: one block for each operation, as in collective.py."""
 
 from collections.abc import Sequence
-from typing import Any, Unpack, overload
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack, overload
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.core import ShapedArray
 from jax.typing import ArrayLike
 
+from ..base.tracebacks import PACKAGE
 from ..core.primitive import as_array, compose_primitive, make_primitive
 from ..core.rank import rank_at
 from ..core.tree import Tree, call_per_leaf
-from ..core.values import has_values, join_numbers, split_numbers
+from ..core.values import has_values, join_numbers, split_numbers, status_types
 from ..core.windows import use_windows
 from ..jaxprs.spmd import Primitive
 from ..mpi import native
-from ..mpi.comm import NO_STATUS, STATUS_BYTES, STATUS_RESULT, Comm, Shift, Status, comm_of, status_of
+from ..mpi.comm import NO_STATUS, STATUS_NUMBERS, Comm, Shift, Status, comm_of, status_of
 from ..mpi.mpi import MPI
-from .arguments import ANY_SOURCE, ANY_TAG, Rank, Tag, TagArguments, as_integer, as_message
+from .arguments import ANY_SOURCE, ANY_TAG, Rank, Tag, TagArguments, Template, as_integer, as_message, as_static_flag
 from .shapes import BATCH_LAST, empty_abstract_eval, same_abstract_eval
+
+# The status of a received message
+
+
+class MessageStatus(NamedTuple):
+    """The status of a received message, as integers of the program.
+
+    ``recv``, ``sendrecv`` and ``wait`` return it behind the array if they are called with ``return_status=True``. The
+    integers may be traced: a later call in the same program may answer ``source``, or branch on ``tag``.
+
+    Args:
+        source: the rank that sent the message; ``MPI.PROC_NULL`` if there is none.
+        tag: the message's tag; ``MPI.ANY_TAG`` if there is no message.
+        length: how many items of the template's dtype came. Under ``jax.vmap``, how many came for each example, since
+            one message carries the whole batch.
+
+    Example:
+        >>> import jax.numpy as jnp, mpixla
+        >>> comm = mpixla.get_default_comm()
+        >>> rank, size = comm.Get_rank(), comm.Get_size()
+        >>> x = jnp.ones(3)
+        >>> y, status = mpixla.sendrecv(x, x, (rank - 1) % size, (rank + 1) % size, sendtag=7, return_status=True)
+        >>> int(status.source) == (rank - 1) % size, int(status.tag), int(status.length)
+        (True, 7, 3)
+    """
+
+    source: jax.Array
+    tag: jax.Array
+    length: jax.Array
+
+
+MessageStatus.__module__ = PACKAGE
+
+
+def _as_status(status: Any, return_status: Any, name: str) -> Status:
+    """Return the status that a receive's arguments ask for; raise TypeError if they ask for two."""
+    if not as_static_flag(return_status, "return_status", name):
+        return status_of(status)
+    if status is not None:
+        raise TypeError(f"{name} takes a status to fill, or returns one (return_status=True), but not both.")
+    return STATUS_NUMBERS
+
+
+def array_and_status(results: Sequence[Any]) -> Any:
+    """Return a receive's array; and its status, if that is a result."""
+    array, *status = results
+    return (array, MessageStatus(*jnp.unstack(status[0]))) if status else array
+
 
 # recv
 
@@ -27,8 +75,7 @@ from .shapes import BATCH_LAST, empty_abstract_eval, same_abstract_eval
 def _recv_abstract_eval(*operands: ShapedArray, status: Status, **params: Any) -> list[ShapedArray]:
     """Return the results' types: the template's, the last array's; and the status's if it is a result."""
     template = operands[-1 - has_values(params)]
-    content = ShapedArray((STATUS_BYTES,), np.dtype(np.uint8))
-    return [template, content] if status == STATUS_RESULT else [template]
+    return [template, *status_types(template, status)]
 
 
 def template_cotangent(ct: Any, source: Any, comm: Comm) -> Any:
@@ -70,12 +117,12 @@ def refuse_any_source(source: Any, name: str) -> None:
         )
 
 
-def _recv_transpose_rule(ct: Any, *, types: Any, values: Sequence[Any] = (), **params: Any) -> list[Any]:
+def _recv_transpose_rule(ct: Any, *_: Any, types: Any, values: Sequence[Any] = (), **params: Any) -> list[Any]:
     return recv_transpose_p.bind(ct, *values, **params)
 
 
 def _recv_transpose_transpose_rule(ct: Any, *, types: Any, values: Sequence[Any] = (), **params: Any) -> list[Any]:
-    return recv_p.bind(ct, *values, **params)
+    return recv_p.bind(ct, *values, **params)[:1]
 
 
 recv_p: Primitive = make_primitive("recv", _recv_abstract_eval, batch=BATCH_LAST, transpose=_recv_transpose_rule)
@@ -88,15 +135,38 @@ recv_transpose_p: Primitive = compose_primitive(
 )
 
 
+class _RecvOptions(TypedDict, total=False):
+    tag: Tag
+    comm: MPI.Comm | None
+
+
 @overload
 def recv(
-    x: ArrayLike, source: Rank = ..., *, tag: Tag = ..., comm: MPI.Comm | None = ..., status: MPI.Status | None = ...
+    x: Template, source: Rank = ..., *, return_status: Literal[True], **more: Unpack[_RecvOptions]
+) -> tuple[jax.Array, MessageStatus]: ...
+@overload
+def recv(
+    x: Tree, source: Rank = ..., *, return_status: Literal[True], **more: Unpack[_RecvOptions]
+) -> tuple[Tree, MessageStatus]: ...
+@overload
+def recv(
+    x: Template,
+    source: Rank = ...,
+    *,
+    status: MPI.Status | None = ...,
+    return_status: Literal[False] = ...,
+    **more: Unpack[_RecvOptions],
 ) -> jax.Array: ...
 @overload
 def recv(
-    x: Tree, source: Rank = ..., *, tag: Tag = ..., comm: MPI.Comm | None = ..., status: MPI.Status | None = ...
+    x: Tree,
+    source: Rank = ...,
+    *,
+    status: MPI.Status | None = ...,
+    return_status: Literal[False] = ...,
+    **more: Unpack[_RecvOptions],
 ) -> Tree: ...
-@call_per_leaf()
+@call_per_leaf(template=True)
 def recv(
     x: Any,
     source: Rank = ANY_SOURCE,
@@ -104,22 +174,25 @@ def recv(
     tag: Tag = ANY_TAG,
     comm: MPI.Comm | None = None,
     status: MPI.Status | None = None,
+    return_status: bool = False,
 ) -> Any:
     """Receive an array from another rank.
 
     Args:
-        x: a template: the result has its shape and dtype. ``x`` is not modified. Or a pytree of templates, which is
-            received leaf by leaf.
+        x: a template: the result has its shape and dtype. ``x`` is not modified. It may be a ``jax.ShapeDtypeStruct``,
+            which stands for zeros, a constant. Or a pytree of templates, which is received leaf by leaf.
         source: the rank that sends, ``MPI.ANY_SOURCE`` or ``MPI.PROC_NULL``; or a ``Shift``. Traced, it is an integer
             that is known when the program runs.
         tag: the message's tag, or ``MPI.ANY_TAG``. It may be traced.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
         status: filled, each time the call runs, with the message's source, tag and length. Of a pytree each array is a
             message, and the status is the last one's.
+        return_status: whether the message's source, tag and length are returned, too, as integers of the program
+            (``MessageStatus``).
 
     Returns:
         The array that was received. Where the message is shorter than the template, and from ``MPI.PROC_NULL``,
-        the template's values remain.
+        the template's values remain. With ``return_status=True`` a pair of the array and the status.
 
     Derivative:
         Linear in the message and the template. Reverse mode: the cotangent is sent back to ``source``, which must not
@@ -129,7 +202,7 @@ def recv(
 
     Raises:
         TypeError: for a source or tag that is not an integer, a ``comm`` that is no intra-communicator, a
-            ``status`` that is no ``MPI.Status``, or a dtype that MPI cannot move.
+            ``status`` that is no ``MPI.Status`` or given with ``return_status=True``, or a dtype that MPI cannot move.
         ValueError: for a source that is not a rank or direction of the communicator, a tag out of range, or a
             communicator that was freed.
         jax.errors.JaxRuntimeError: when running, for a message that is longer than the template, or a traced source or
@@ -141,9 +214,9 @@ def recv(
         >>> mpixla.recv(jnp.arange(3), source=MPI.PROC_NULL)
         Array([0, 1, 2], dtype=int32)
     """
-    x, c = as_array(x, "x", "recv"), comm_of(comm)
+    x, c, wanted = as_array(x, "x", "recv"), comm_of(comm), _as_status(status, return_status, "recv")
     message, values = split_numbers(as_message("recv", c, source=source, recvtag=tag))
-    return recv_p.bind(x, *values, comm=c, status=status_of(status), **message)[0]
+    return array_and_status(recv_p.bind(x, *values, comm=c, status=wanted, **message))
 
 
 # send
@@ -212,7 +285,7 @@ def reverse_message(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sendrecv_transpose_rule(
-    ct: Any, *, types: Any, comm: Comm, status: Status, values: Sequence[Any] = (), **message: Any
+    ct: Any, *_: Any, types: Any, comm: Comm, status: Status, values: Sequence[Any] = (), **message: Any
 ) -> list[Any]:
     """Exchange cotangents the other way; return the operand's, and the template's: zeros unless ``PROC_NULL``."""
     known = join_numbers(message, values)
@@ -231,11 +304,26 @@ sendrecv_p: Primitive = make_primitive(
 @overload
 def sendrecv(
     sendbuf: Any,
-    recvbuf: ArrayLike,
+    recvbuf: Template,
+    source: Rank,
+    dest: Rank,
+    *,
+    return_status: Literal[True],
+    **more: Unpack[TagArguments],
+) -> tuple[jax.Array, MessageStatus]: ...
+@overload
+def sendrecv(
+    sendbuf: Any, recvbuf: Tree, source: Rank, dest: Rank, *, return_status: Literal[True], **more: Unpack[TagArguments]
+) -> tuple[Tree, MessageStatus]: ...
+@overload
+def sendrecv(
+    sendbuf: Any,
+    recvbuf: Template,
     source: Rank,
     dest: Rank,
     *,
     status: MPI.Status | None = ...,
+    return_status: Literal[False] = ...,
     **more: Unpack[TagArguments],
 ) -> jax.Array: ...
 @overload
@@ -246,9 +334,10 @@ def sendrecv(
     dest: Rank,
     *,
     status: MPI.Status | None = ...,
+    return_status: Literal[False] = ...,
     **more: Unpack[TagArguments],
 ) -> Tree: ...
-@call_per_leaf(2)
+@call_per_leaf(2, template=True)
 def sendrecv(
     sendbuf: Any,
     recvbuf: Any,
@@ -259,13 +348,15 @@ def sendrecv(
     recvtag: Tag = ANY_TAG,
     comm: MPI.Comm | None = None,
     status: MPI.Status | None = None,
+    return_status: bool = False,
 ) -> Any:
     """Send an array to one rank and receive one from another, at the same time.
 
     Args:
         sendbuf: the array to send, or a pytree of arrays, which is sent leaf by leaf.
         recvbuf: a template: the result has its shape and dtype, which may differ from ``sendbuf``'s. ``recvbuf``
-            is not modified. For a pytree it is a pytree of the same structure.
+            is not modified. It may be a ``jax.ShapeDtypeStruct``, which stands for zeros. For a pytree it is a pytree
+            of the same structure.
         source: the rank to receive from, ``MPI.ANY_SOURCE`` or ``MPI.PROC_NULL``; or a ``Shift``.
         dest: the rank to send to, or ``MPI.PROC_NULL``; or a ``Shift``. Where both are a ``Shift``, the program is the
             same on every rank. Ranks may be traced: integers that are known when the program runs, one program for all
@@ -274,10 +365,11 @@ def sendrecv(
         recvtag: the tag of the message to receive, or ``MPI.ANY_TAG``. It may be traced.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
         status: filled with the received message's source, tag and length, as by ``recv``.
+        return_status: whether these are returned, too, as by ``recv``.
 
     Returns:
         The array that was received. Where the message is shorter than the template, and from ``MPI.PROC_NULL``,
-        the template's values remain.
+        the template's values remain. With ``return_status=True`` a pair of the array and the status.
 
     Derivative:
         Linear in the message and the template. Reverse mode: the cotangent goes to ``source``, and that of
@@ -299,11 +391,11 @@ def sendrecv(
     """
     sendbuf = as_array(sendbuf, "sendbuf", "sendrecv")
     recvbuf = as_array(recvbuf, "recvbuf", "sendrecv")
-    c = comm_of(comm)
+    c, wanted = comm_of(comm), _as_status(status, return_status, "sendrecv")
     message, values = split_numbers(
         as_message("sendrecv", c, dest=dest, sendtag=sendtag, source=source, recvtag=recvtag)
     )
-    return sendrecv_p.bind(sendbuf, recvbuf, *values, comm=c, status=status_of(status), **message)[0]
+    return array_and_status(sendrecv_p.bind(sendbuf, recvbuf, *values, comm=c, status=wanted, **message))
 
 
 # shift

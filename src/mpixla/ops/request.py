@@ -3,9 +3,10 @@
 Their rows are in native/tables/ops.def. ARCHITECTURE.md has the reasons for their design, under "Requests".
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, NamedTuple, TypeVar, Unpack, overload
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, Unpack, overload
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ from jax.typing import ArrayLike
 from ..base.tracebacks import PACKAGE, public
 from ..base.words import kind_of
 from ..checks import sites
+from ..core.eager import eager
 from ..core.primitive import REPLICATED, VARYING, Cotangent, as_array, compose_primitive, make_primitive
 from ..core.rank import select_by_root
 from ..core.rules import refuse_one_way, tangents_beside_values, with_batch_at
@@ -29,21 +31,44 @@ from ..core.tree import (
     call_per_dtype,
     call_per_leaf,
     check_leading_size,
+    last_status,
     plan_of_each,
     refuse_started,
     started_in,
     unwrap_keys,
 )
-from ..core.values import is_operand, join_numbers, split_numbers
+from ..core.values import divide_length, is_operand, join_numbers, split_numbers, status_types
 from ..jaxprs.spmd import Primitive, as_varying, is_in_shard_map, varying_axes, with_shape
 from ..mpi import native
-from ..mpi.comm import Comm, Reduction, Shift, comm_of
+from ..mpi.comm import NO_STATUS, STATUS_NUMBERS, Comm, Reduction, Shift, Status, comm_of
 from ..mpi.mpi import MPI
 from ..partial_eval.constant_tangents import tie_cotangents
-from .arguments import ANY_SOURCE, ANY_TAG, Rank, Tag, TagArguments, as_convention, as_message, as_rank, as_reduction
-from .collective import SUM, own_entry, reduction_weights
-from .point_to_point import if_any, refuse_any_source, reverse_message, template_cotangent
+from .arguments import (
+    ANY_SOURCE,
+    ANY_TAG,
+    Rank,
+    Tag,
+    TagArguments,
+    Template,
+    as_convention,
+    as_counts,
+    as_message,
+    as_rank,
+    as_reduction,
+    as_static_flag,
+    refuse_where_sharded,
+)
+from .collective import SUM, exscan_p, own_entry, reduction_weights, scan_p, weighted_for_ranks
+from .point_to_point import (
+    MessageStatus,
+    array_and_status,
+    if_any,
+    refuse_any_source,
+    reverse_message,
+    template_cotangent,
+)
 from .shapes import BATCH_FIRST, BATCH_LAST, BATCH_SECOND
+from .vector import as_rows, name_ranks
 
 Work = TypeVar("Work")
 
@@ -70,6 +95,9 @@ class _StartedCall:
     sendtag: int | str = 0
     source: int | Shift | str | None = None
     recvtag: int | str = 0
+    reverse: bool = False  # of a scan: from the last rank
+    sendcounts: tuple[int, ...] = ()
+    recvcounts: tuple[int, ...] = ()
 
     def __repr__(self) -> str:
         takes, gives = (ShapedArray(x.shape, x.dtype).str_short() for x in (self.takes, self.gives))
@@ -85,10 +113,21 @@ class _StartedCall:
     def kind(self) -> "_CallKind":
         return _KINDS[self.name]
 
-    def wait(self, request_id: Any, kept: Any, values: Any) -> Any:
-        """Wait for a request of this call, given as its parts, and return the result."""
+    @property
+    def batch_axes(self) -> tuple[int, int]:
+        """Return the axes of a batch in the row's operands and result; off the root no axis of the ranks is there."""
+        return self.kind.batch if self.root in (None, self.comm.rank) else BATCH_FIRST
+
+    def wait(self, request_id: Any, kept: Any, values: Any, return_status: bool = False) -> Any:
+        """Wait for a request of this call, given as its parts, and return the result; with the status if asked for."""
+        if return_status and self.source is None:
+            raise TypeError(f"{self.name} receives no message, so that wait has no status to return.")
+        if self.name == "ibarrier":
+            wait_p.bind(request_id, call=self)
+            return None
         operands = [x for x in (kept, values) if x is not None]
-        return wait_p.bind(request_id, *operands, call=self)[0]
+        status = STATUS_NUMBERS if return_status else NO_STATUS
+        return array_and_status(wait_p.bind(request_id, *operands, call=self, status=status))
 
 
 # An id is two float32 numbers (native/ops/request.h). A batch of requests is one request of MPI's; each of its ids is
@@ -110,14 +149,18 @@ def _to_row(x: Any, axis: int, batch: int) -> Any:
 
 
 def _start_abstract_eval(*operands: ShapedArray, batch: tuple[int, ...], **params: Any) -> list[ShapedArray]:
-    return [with_shape(operands[0], (*batch, _ID), dtype=np.dtype(np.float32))]
+    like = operands[0] if operands else ShapedArray((), np.dtype(np.float32))
+    return [with_shape(like, (*batch, _ID), dtype=np.dtype(np.float32))]
 
 
 def _row_shapes(*operands: ShapedArray, gives: _ArrayType | None = None, **params: Any) -> list[ShapedArray]:
     """Return a row's result types: an id if it starts a request, an array if it waits for one, [] for wait_send."""
     if "batch" in params:
         return _start_abstract_eval(*operands, **params)
-    return [] if gives is None else [with_shape(operands[0], gives.shape, dtype=gives.dtype)]
+    if gives is None:
+        return []
+    array = with_shape(operands[0], gives.shape, dtype=gives.dtype)
+    return [array, *status_types(array, params.get("status", NO_STATUS))]
 
 
 _rows: dict[str, Primitive] = {name: make_primitive(name, _row_shapes) for name in native.request_ops}
@@ -130,34 +173,61 @@ _rows: dict[str, Primitive] = {name: make_primitive(name, _row_shapes) for name 
 def _start_row(call: _StartedCall, batch: tuple[int, ...], *operands: Any) -> list[Any]:
     """Start the call's request by its row's primitive, with the batch where MPI takes it; return the request's id."""
     kind = call.kind
-    data = [_to_row(x, kind.batch[0], len(batch)) for x in operands[: kind.takes]]
+    data = [_to_row(x, call.batch_axes[0], len(batch)) for x in operands[: kind.takes]]
     attributes = {name: getattr(call, name) for name in native.request_ops[kind.row].parameters}
     return _rows[kind.row].bind(*data, *operands[kind.takes :], batch=batch, **attributes)
 
 
-def _wait_sent(call: _StartedCall, request_id: Any, kept: Any, *_: Any) -> list[Any]:
+def _start_barrier(call: _StartedCall, batch: tuple[int, ...], *_: Any) -> list[Any]:
+    return _rows["ibarrier"].bind(comm=call.comm, batch=batch)
+
+
+def _wait_sent(call: _StartedCall, request_id: Any, kept: Any, *_: Any, **__: Any) -> list[Any]:
     _rows["wait_send"].bind(request_id, comm=call.comm, gives=None)
     return [kept]
 
 
-def _wait_row(call: _StartedCall, request_id: Any, kept: Any = None, *_: Any) -> list[Any]:
-    """Bind the wait for a request, and return its result with the batch axes in front."""
-    batch, axis, shape = request_id.shape[:-1], call.kind.batch[1], call.gives.shape
+def _wait_row(call: _StartedCall, request_id: Any, kept: Any = None, *_: Any, status: Status = NO_STATUS) -> list[Any]:
+    """Bind the wait for a request, and return its result with the batch axes in front; and its status if wanted."""
+    batch, axis, shape = request_id.shape[:-1], call.batch_axes[1], call.gives.shape
     at = len(shape) if axis < 0 else axis
     gives = _ArrayType((*shape[:at], *(batch[::-1] if axis < 0 else batch), *shape[at:]), call.gives.dtype)
-    if call.kind.keeps:
-        (y,) = _rows["wait_recv"].bind(request_id, _to_row(kept, axis, len(batch)), comm=call.comm, gives=gives)
+    numbers: list[Any] = []
+    if call.source is not None:
+        template = _to_row(kept, axis, len(batch))
+        wanted = {} if status == NO_STATUS else {"status": status}
+        y, *numbers = _rows["wait_recv"].bind(request_id, template, comm=call.comm, gives=gives, **wanted)
     else:
         (y,) = _rows["wait"].bind(request_id, comm=call.comm, gives=gives)
-    return [jnp.moveaxis(y, _batch_axes(axis, len(batch)), range(len(batch)))]
+    y = jnp.moveaxis(y, _batch_axes(axis, len(batch)), range(len(batch)))
+    return [y, *(divide_length(x, math.prod(batch)) for x in numbers)]
 
 
-def _wait_on_root(call: _StartedCall, request_id: Any, *_: Any) -> list[Any]:
+def _wait_on_root(call: _StartedCall, request_id: Any, *_: Any, **__: Any) -> list[Any]:
     (y,) = _wait_row(call, request_id)
     return [select_by_root(call.comm, call.root, y)]
 
 
-def _wait_itself(call: _StartedCall, request_id: Any, *_: Any) -> list[Any]:
+def _wait_or_keep(call: _StartedCall, request_id: Any, kept: Any, *_: Any, **__: Any) -> list[Any]:
+    """Return the result on the root; elsewhere the kept operand, whose tangent is not the one that goes to the root."""
+    (y,) = _wait_row(call, request_id)
+    return [y if call.takes != call.gives else select_by_root(call.comm, call.root, y, kept)]
+
+
+def _wait_barrier(call: _StartedCall, request_id: Any, *_: Any, **__: Any) -> list[Any]:
+    _rows["wait_send"].bind(request_id, comm=call.comm, gives=None)
+    return [_zeros_of(call.gives, request_id.shape[:-1])]
+
+
+def _wait_exscan(call: _StartedCall, request_id: Any, *_: Any, **__: Any) -> list[Any]:
+    """Bind the wait, and return its result with the neutral element on the first rank, where MPI leaves it open."""
+    (y,) = _wait_row(call, request_id)
+    assert call.op is not None
+    neutral = jnp.full_like(y, np.asarray(call.op.neutral_element(y.dtype)).astype(y.dtype))
+    return [select_by_root(call.comm, call.comm.size - 1 if call.reverse else 0, neutral, y)]
+
+
+def _wait_itself(call: _StartedCall, request_id: Any, *_: Any, **__: Any) -> list[Any]:
     return _wait_row(replace(call, comm=comm_of(MPI.COMM_SELF)), request_id)
 
 
@@ -191,6 +261,14 @@ def _reverse_irecv(message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     return "isend", {"dest": source, "sendtag": if_any(tag, 0, tag)}
 
 
+def _reverse_by_direction(name: str) -> _Back:
+    return lambda message: (name, {"reverse": not message["reverse"]})
+
+
+def _reverse_ialltoallv(message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    return "ialltoallv", {"sendcounts": message["recvcounts"], "recvcounts": message["sendcounts"]}
+
+
 def _reverse_isendrecv(message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     refuse_any_source(message["source"], "isendrecv")
     return "isendrecv", reverse_message(message)
@@ -207,6 +285,7 @@ class _CallKind:
     wait: Callable[..., list[Any]] = _wait_row
     takes: int = 1  # arrays: isendrecv takes a template, too
     keeps: bool = False  # whether a request keeps an array: the sent one, or the template
+    tangent: str | None = None  # the kind by which tangents of PROD, MAX and MIN go; None: weighted, by its own
 
 
 def _make_self_message_kind(part: Callable[[_StartedCall, int, Any], Any], back: str) -> _CallKind:
@@ -231,9 +310,19 @@ _KINDS = {
     "iallgather": _CallKind("iallgather", (0, 1), _reverse_by_convention("iallgather_transpose", "ireduce_scatter")),
     "iallreduce": _CallKind("iallreduce", BATCH_FIRST, _reverse_by_convention("iallreduce_transpose", "iallreduce")),
     "ialltoall": _CallKind("ialltoall", BATCH_SECOND, _reverse_by("ialltoall")),
+    "ialltoallv": _CallKind("ialltoallv", BATCH_SECOND, _reverse_ialltoallv),
+    "ibarrier": _CallKind("ibarrier", BATCH_FIRST, _reverse_by("ibarrier"), _start_barrier, _wait_barrier, takes=0),
     "ibcast": _CallKind("ibcast", BATCH_FIRST, _reverse_by_convention("ibcast_transpose", "isum_on_root")),
+    "iexscan": _CallKind(
+        "iexscan", BATCH_FIRST, _reverse_by_direction("iexscan"), wait=_wait_exscan, tangent="ireduce_scatter"
+    ),
+    "igather": _CallKind("igather", (0, 1), _reverse_by("iscatter"), wait=_wait_or_keep, keeps=True),
+    "ireduce": _CallKind("ireduce", BATCH_FIRST, _reverse_by("ibcast"), wait=_wait_or_keep, keeps=True),
     "ireduce_scatter": _CallKind("ireduce_scatter", (1, 0), _reverse_by("iallgather")),
-    "isum_on_root": _CallKind("iallreduce", BATCH_FIRST, _reverse_by("ibcast"), wait=_wait_on_root),
+    "iscan": _CallKind("iscan", BATCH_FIRST, _reverse_by_direction("iscan"), tangent="ireduce_scatter"),
+    "iscatter": _CallKind("iscatter", (1, 0), _reverse_by("igather_to_root")),
+    "isum_on_root": _CallKind("ireduce", BATCH_FIRST, _reverse_by("ibcast"), wait=_wait_on_root),
+    "igather_to_root": _CallKind("igather", (0, 1), _reverse_by("iscatter"), wait=_wait_on_root),
     "iallgather_transpose": _make_self_message_kind(
         lambda call, batch, x: own_entry(x, call.comm, batch), "iallgather"
     ),
@@ -259,6 +348,25 @@ def _reverse_call(call: _StartedCall, values: Sequence[Any]) -> tuple[_StartedCa
     return back, route
 
 
+def _linear_call(call: _StartedCall) -> _StartedCall:
+    """Return the call that communicates the tangents: a sum, of operands that are weighted for PROD, MAX and MIN."""
+    if call.op is None or call.op == SUM:
+        return call
+    if call.kind.tangent is None:
+        return replace(call, op=SUM)
+    takes = _ArrayType((call.comm.size, *call.takes.shape), call.takes.dtype)
+    return replace(call, name=call.kind.tangent, op=SUM, takes=takes, reverse=False)
+
+
+def _weigh_tangent(call: _StartedCall, x: Any, t: Any, batch: int) -> Any:
+    """Return the operand of the linear call for a reduction with PROD, MAX or MIN; it communicates."""
+    assert call.op is not None
+    if call.kind.tangent is None:
+        return reduction_weights(x, call.comm, call.op) * t
+    scan = exscan_p if call.name == "iexscan" else scan_p
+    return jnp.moveaxis(weighted_for_ranks(scan, x, t, call.comm, call.op, call.reverse), 0, batch)
+
+
 def _zeros_of(kind: _ArrayType, batch: tuple[int, ...]) -> Any:
     return jnp.zeros((*batch, *kind.shape), kind.dtype)
 
@@ -269,8 +377,8 @@ def _start_jvp_rule(primals: Any, tangents: Any, *, call: _StartedCall, batch: t
         refuse_one_way(call.name, call.takes.dtype, call.gives.dtype)
     if call.op is None or call.op == SUM:
         return start_p.bind(*tangents_beside_values(primals, tangents, {"call": call}), call=call, batch=batch)
-    weighted = reduction_weights(primals[0], call.comm, call.op) * tangents[0]
-    return start_p.bind(weighted, call=replace(call, op=SUM), batch=batch)
+    weighted = _weigh_tangent(call, primals[0], tangents[0], len(batch))
+    return start_p.bind(weighted, call=_linear_call(call), batch=batch)
 
 
 def _start_transpose_rule(
@@ -283,9 +391,20 @@ def _start_transpose_rule(
     return [x_bar, *(_zeros_of(call.gives, batch) for _ in range(call.kind.takes - 1))]
 
 
-def _wait_transpose_rule(cotangents: Any, request_id: Any, *operands: Any, call: _StartedCall) -> list[Any]:
+def _cotangent_of_kept(call: _StartedCall, ct: Any, batch: tuple[int, ...], values: Sequence[Any]) -> Any:
+    """Return the cotangent of the array that a request keeps: of isend's, of a template, or of what went to a root."""
+    if call.source is not None:
+        return template_cotangent(ct, join_numbers(vars(call), values)["source"], call.comm)
+    if call.root is None:
+        return ct
+    if call.takes != call.gives:  # on the root, whose result is no operand
+        return _zeros_of(call.takes, batch)
+    return select_by_root(call.comm, call.root, jnp.zeros_like(ct), ct)
+
+
+def _wait_transpose_rule(cotangents: Any, request_id: Any, *operands: Any, call: _StartedCall, **_: Any) -> list[Any]:
     """Start the request that communicates the cotangents, and return its id as the cotangent of the request's id."""
-    (ct,) = map(ad.instantiate_zeros, cotangents)
+    ct = ad.instantiate_zeros(cotangents[0])
     kept, values = operands[: call.kind.keeps], operands[call.kind.keeps :]
     results: list[Any] = [None]
     if ad.is_undefined_primal(request_id):
@@ -295,8 +414,7 @@ def _wait_transpose_rule(cotangents: Any, request_id: Any, *operands: Any, call:
         with sites.annotate_calls(sites.REVERSE):
             results = list(start_p.bind(ct, *template, *route, call=back, batch=batch))
     if kept:
-        source = join_numbers(vars(call), values)["source"]
-        results.append(ct if source is None else template_cotangent(ct, source, call.comm))
+        results.append(_cotangent_of_kept(call, ct, request_id.aval.shape[:-1], values))
     return [
         as_varying(ct, varying_axes(x.aval)) if ad.is_undefined_primal(x) else None
         for ct, x in zip([*results, *values], (request_id, *operands), strict=True)
@@ -318,11 +436,12 @@ def _start_batcher(operands: Any, dims: Any, *, call: _StartedCall, batch: tuple
     return start_p.bind(*data, *operands[n:], call=call, batch=(data[0].shape[0], *batch)), [0]
 
 
-def _wait_batcher(operands: Any, dims: Any, *, call: _StartedCall) -> tuple[Any, Any]:
+def _wait_batcher(operands: Any, dims: Any, *, call: _StartedCall, **params: Any) -> tuple[Any, Any]:
     """Wait for the batch's request; raise TypeError if it was started outside of the vmap."""
     own = 1 + call.kind.keeps
     if all(d is None for d in dims[:own]):
-        return wait_p.bind(*operands, call=call), [None]
+        results = wait_p.bind(*operands, call=call, **params)
+        return results, [None] * len(results)
     if dims[0] is None or operands[0].ndim < 2:  # of one request the id has one axis
         raise TypeError(
             f"the request of {call.name} was started outside of a vmap, but is waited for inside as one of a batch. "
@@ -331,23 +450,28 @@ def _wait_batcher(operands: Any, dims: Any, *, call: _StartedCall) -> tuple[Any,
     values = operands[own:]
     if values and dims[own] is not None:  # equal in the whole batch, as _start_batcher checked
         values = [jnp.moveaxis(values[0], dims[own], 0)[0]]
-    return wait_p.bind(*with_batch_at(0, operands[:own], dims[:own]), *values, call=call), [0]
+    results = wait_p.bind(*with_batch_at(0, operands[:own], dims[:own]), *values, call=call, **params)
+    return results, [0, None][: len(results)]  # the status is of the one message
 
 
 def _start_impl(*operands: Any, call: Any, batch: Any) -> Any:
     return call.kind.start(call, batch, *operands)
 
 
-def _wait_abstract_eval(i: ShapedArray, *operands: ShapedArray, call: Any) -> list[ShapedArray]:
-    return [with_shape(i, (*i.shape[:-1], *call.gives.shape), dtype=call.gives.dtype)]
+def _wait_abstract_eval(
+    i: ShapedArray, *operands: ShapedArray, call: Any, status: Status = NO_STATUS
+) -> list[ShapedArray]:
+    array = with_shape(i, (*i.shape[:-1], *call.gives.shape), dtype=call.gives.dtype)
+    return [array, *status_types(array, status)]
 
 
-def _wait_impl(*operands: Any, call: Any) -> Any:
-    return call.kind.wait(call, *operands)
+def _wait_impl(*operands: Any, call: Any, **params: Any) -> Any:
+    return call.kind.wait(call, *operands, **params)
 
 
-def _wait_jvp_rule(primals: Any, tangents: Any, **params: Any) -> Any:
-    return wait_p.bind(*tangents_beside_values(primals, tangents, params), **params)
+def _wait_jvp_rule(primals: Any, tangents: Any, *, call: _StartedCall, **params: Any) -> Any:
+    operands = tangents_beside_values(primals, tangents, {"call": call})
+    return wait_p.bind(*operands, call=_linear_call(call), **params)
 
 
 # The two primitives: start, from arrays to an id, and wait, from an id to an array. Both have the batch in front. Where
@@ -413,14 +537,22 @@ class Request(RequestBase, Generic[Tree]):
         return request
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"a request has no {name}. mpixla.wait(request) gives the result.")
+        raise AttributeError(f"a request has no {name}. request.wait() gives the result.")
+
+    @overload
+    def wait(self, *, return_status: Literal[True]) -> tuple[Tree, MessageStatus]: ...
+    @overload
+    def wait(self, *, return_status: Literal[False] = ...) -> Tree: ...
+    def wait(self, *, return_status: bool = False) -> Any:
+        """Wait for the request, and return the result of its operation, as ``mpixla.wait`` does."""
+        return wait(self, return_status=return_status)  # type: ignore[call-overload]
 
     def __repr__(self) -> str:
         """Return a text with the started calls, for messages."""
         return f"Request({self._started if isinstance(self._started, _StartedCall) else started_in(self._parts)})"
 
 
-# Functions, since methods would be public.
+# Functions, since further methods would be public.
 
 
 def _with_numbers(request: Request[Any], *numbers: int) -> Request[Any]:
@@ -445,12 +577,17 @@ def _ids_in(request: Request[Any]) -> list[Any]:
     return [request_id for part in started_in(parts) for request_id in _ids_in(part)]
 
 
-def _wait_for(request: Request[Any]) -> Any:
-    """Wait for a request, and return the result."""
+def _wait_for(request: Request[Any], return_status: bool = False) -> Any:
+    """Wait for a request, and return the result; with ``return_status`` a pair of it and the message's status."""
     parts, started = request.tree_flatten()
+    if isinstance(started, Plan) and return_status:
+        results = [_wait_for(part, return_status) for part in parts]
+        return started.tree_of(tie_cotangents([y for y, _ in results])), last_status(results, "wait")
     if isinstance(started, Plan):
         return started.tree_of(waitall(parts))
-    return started.wait(*parts)
+    if return_status and not isinstance(started, _StartedCall):
+        raise TypeError("halo_start receives several messages, so that wait has no status to return.")
+    return started.wait(*parts, **({"return_status": True} if return_status else {}))
 
 
 def wait_into(request: Request[Any], template: Any) -> Any:
@@ -481,25 +618,33 @@ def _start_call(
     return Request.tree_unflatten(call, (request_id, last if call.kind.keeps else None, values[0] if values else None))
 
 
+@overload
+def wait(request: Request[Tree], *, return_status: Literal[True]) -> tuple[Tree, MessageStatus]: ...
+@overload
+def wait(request: Request[Tree], *, return_status: Literal[False] = ...) -> Tree: ...
 @public
-def wait(request: Request[Tree]) -> Tree:
+def wait(request: Request[Any], *, return_status: bool = False) -> Any:
     """Wait for a request, and return the result of its operation.
 
     XLA orders computations by data dependences alone. ``overlap`` waits as well, and computes a function between start
     and wait.
 
     Args:
-        request: the request that an operation such as ``isend`` or ``iallreduce`` returned.
+        request: the request that an operation such as ``isend`` or ``iallreduce`` returned. ``request.wait()`` is the
+            same.
+        return_status: whether the source, tag and length of the message are returned, too, as by ``recv``: for
+            ``irecv`` and ``isendrecv``. Of a pytree each array is a message, and the status is the last one's.
 
     Returns:
-        The result of the blocking operation; for ``isend`` the array that was sent.
+        The result of the blocking operation; for ``isend`` the array that was sent. With ``return_status=True`` a pair
+        of it and the status.
 
     Derivative:
         Linear. Reverse mode starts the communication of the cotangents here, and waits for it where the request was
         started. The ranks must wait for the requests between them in the same order.
 
     Raises:
-        TypeError: for an argument that is no request.
+        TypeError: for an argument that is no request; for ``return_status=True``, if no message is received.
         jax.errors.JaxRuntimeError: when running, for a request that was waited for before.
 
     Example:
@@ -510,8 +655,7 @@ def wait(request: Request[Tree]) -> Tree:
         True
     """
     _refuse_other_than_requests(request, "wait")
-    result: Tree = _wait_for(request)
-    return result
+    return _wait_for(request, as_static_flag(return_status, "return_status", "wait"))
 
 
 @public
@@ -688,16 +832,16 @@ def isend(x: Any, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> 
 
 
 @overload
-def irecv(x: ArrayLike, source: Rank = ..., *, tag: Tag = ..., comm: MPI.Comm | None = ...) -> Request[jax.Array]: ...
+def irecv(x: Template, source: Rank = ..., *, tag: Tag = ..., comm: MPI.Comm | None = ...) -> Request[jax.Array]: ...
 @overload
 def irecv(x: Tree, source: Rank = ..., *, tag: Tag = ..., comm: MPI.Comm | None = ...) -> Request[Tree]: ...
-@call_per_leaf(collect=Request.tree_unflatten, finish=_with_numbers)
+@call_per_leaf(template=True, collect=Request.tree_unflatten, finish=_with_numbers)
 def irecv(x: Any, source: Rank = ANY_SOURCE, *, tag: Tag = ANY_TAG, comm: MPI.Comm | None = None) -> Request[Any]:
     """Start to receive an array from another rank.
 
     Args:
-        x: a template: the result has its shape and dtype. ``x`` is not modified. Or a pytree of templates, which is
-            received leaf by leaf.
+        x: a template: the result has its shape and dtype. ``x`` is not modified. It may be a ``jax.ShapeDtypeStruct``,
+            which stands for zeros, a constant. Or a pytree of templates, which is received leaf by leaf.
         source: the rank that sends, ``MPI.ANY_SOURCE`` or ``MPI.PROC_NULL``; or a ``Shift``. Traced, it is an integer
             that is known when the program runs.
         tag: the message's tag, or ``MPI.ANY_TAG``. It may be traced.
@@ -710,8 +854,8 @@ def irecv(x: Any, source: Rank = ANY_SOURCE, *, tag: Tag = ANY_TAG, comm: MPI.Co
     Derivative:
         Linear in the message and the template. JAX sees this rank's operands only, so where the message has a
         derivative give a template that has one too: an array that depends on the parameters, such as the array to send,
-        and not ``jnp.zeros_like`` of it. Reverse mode sends the cotangent back to ``source``, which must not be
-        ``MPI.ANY_SOURCE``, under the same tag (0 for ``MPI.ANY_TAG``).
+        and neither ``jnp.zeros_like`` of it nor its type. Reverse mode sends the cotangent back to ``source``, which
+        must not be ``MPI.ANY_SOURCE``, under the same tag (0 for ``MPI.ANY_TAG``).
 
     Raises:
         TypeError: for a source or tag that is not an integer, a ``comm`` that is no intra-communicator, or a dtype that
@@ -737,11 +881,11 @@ def irecv(x: Any, source: Rank = ANY_SOURCE, *, tag: Tag = ANY_TAG, comm: MPI.Co
 
 @overload
 def isendrecv(
-    sendbuf: Any, recvbuf: ArrayLike, source: Rank, dest: Rank, **more: Unpack[TagArguments]
+    sendbuf: Any, recvbuf: Template, source: Rank, dest: Rank, **more: Unpack[TagArguments]
 ) -> Request[jax.Array]: ...
 @overload
 def isendrecv(sendbuf: Any, recvbuf: Tree, source: Rank, dest: Rank, **more: Unpack[TagArguments]) -> Request[Tree]: ...
-@call_per_leaf(2, collect=Request.tree_unflatten, finish=_with_numbers)
+@call_per_leaf(2, template=True, collect=Request.tree_unflatten, finish=_with_numbers)
 def isendrecv(
     sendbuf: Any,
     recvbuf: Any,
@@ -757,7 +901,8 @@ def isendrecv(
     Args:
         sendbuf: the array to send, or a pytree of arrays, which is sent leaf by leaf.
         recvbuf: a template: the result has its shape and dtype, which may differ from ``sendbuf``'s. ``recvbuf`` is not
-            modified. For a pytree it is a pytree of the same structure.
+            modified. It may be a ``jax.ShapeDtypeStruct``, which stands for zeros. For a pytree it is a pytree of the
+            same structure.
         source: the rank to receive from, ``MPI.ANY_SOURCE`` or ``MPI.PROC_NULL``; or a ``Shift``.
         dest: the rank to send to, or ``MPI.PROC_NULL``; or a ``Shift``. Where both are a ``Shift``, the program is the
             same on every rank. Ranks and tags may be traced: integers that are known when the program runs, one program
@@ -874,6 +1019,10 @@ def ibcast(x: Any, root: int, *, comm: MPI.Comm | None = None, cotangent: Cotang
     return _start_call("ibcast", c, x, root=as_rank(root, "root", "ibcast", c), cotangent=convention)
 
 
+@overload
+def iallgather(x: ArrayLike, *, comm: MPI.Comm | None = ..., cotangent: Cotangent = ...) -> Request[jax.Array]: ...
+@overload
+def iallgather(x: Tree, *, comm: MPI.Comm | None = ..., cotangent: Cotangent = ...) -> Request[Tree]: ...
 @call_per_leaf(collect=Request.tree_unflatten)
 def iallgather(x: Any, *, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED) -> Request[Any]:
     """Start to gather the arrays of all ranks on every rank.
@@ -905,6 +1054,10 @@ def iallgather(x: Any, *, comm: MPI.Comm | None = None, cotangent: Cotangent = R
     return _start_call("iallgather", c, x, shape=(c.size, *x.shape), cotangent=convention)
 
 
+@overload
+def ialltoall(x: ArrayLike, *, comm: MPI.Comm | None = ...) -> Request[jax.Array]: ...
+@overload
+def ialltoall(x: Tree, *, comm: MPI.Comm | None = ...) -> Request[Tree]: ...
 @call_per_leaf(keys=True, collect=Request.tree_unflatten)
 def ialltoall(x: Any, *, comm: MPI.Comm | None = None) -> Request[Any]:
     """Start to send a slice of this rank's array to each rank, and to receive one from each.
@@ -934,6 +1087,275 @@ def ialltoall(x: Any, *, comm: MPI.Comm | None = None) -> Request[Any]:
     return _start_call("ialltoall", c, unwrap_keys(x))
 
 
+@overload
+def ialltoallv(
+    x: ArrayLike, sendcounts: Sequence[int], recvcounts: Sequence[int], *, comm: MPI.Comm | None = ...
+) -> Request[jax.Array]: ...
+@overload
+def ialltoallv(
+    x: Tree, sendcounts: Sequence[int], recvcounts: Sequence[int], *, comm: MPI.Comm | None = ...
+) -> Request[Tree]: ...
+@call_per_leaf(keys=True, collect=Request.tree_unflatten)
+def ialltoallv(
+    x: Any, sendcounts: Sequence[int], recvcounts: Sequence[int], *, comm: MPI.Comm | None = None
+) -> Request[Any]:
+    """Start to send some rows of this rank's array to each rank, and to receive some from each.
+
+    Args:
+        x: this rank's array of shape ``(sum(sendcounts), ...)``; the first ``sendcounts[0]`` rows go to rank 0, and so
+            on. The other axes and the dtype are the same on every rank. Or a pytree of such arrays.
+        sendcounts: how many rows, entries of the first axis, go to each rank: static integers, which may be 0.
+        recvcounts: how many rows come from each rank: ``recvcounts[i]`` equals ``sendcounts[rank]`` of rank ``i``.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
+
+    Returns:
+        A request; ``wait`` gives an array of shape ``(sum(recvcounts), ...)`` with the ranks' rows, one behind the
+        other.
+
+    Derivative:
+        As for ``alltoallv``.
+
+    Raises:
+        TypeError: for counts that are not a sequence of static integers, a ``comm`` that is no intra-communicator, or a
+            dtype that MPI cannot move.
+        ValueError: for counts that are negative or not one for each rank, an ``x`` that does not have
+            ``sum(sendcounts)`` rows, or a communicator that was freed.
+
+    Example:
+        >>> import jax.numpy as jnp, mpixla
+        >>> comm = mpixla.get_default_comm()
+        >>> rank, size = comm.Get_rank(), comm.Get_size()
+        >>> sendcounts = list(range(size))  # i rows to rank i
+        >>> request = mpixla.ialltoallv(jnp.ones((sum(sendcounts), 3)), sendcounts, [rank] * size)
+        >>> request.wait().shape == (rank * size, 3)
+        True
+    """
+    name, c = "ialltoallv", comm_of(comm)
+    sent = as_counts(sendcounts, "sendcounts", name, c.size, name_ranks(c), None)
+    received = as_counts(recvcounts, "recvcounts", name, c.size, name_ranks(c), None)
+    x = unwrap_keys(as_rows(x, name, (sum(sent), "the sum of sendcounts")))
+    shape = (sum(received), *x.shape[1:])
+    return _start_call(name, c, x, shape=shape, sendcounts=sent, recvcounts=received)
+
+
+@overload
+def ireduce(x: ArrayLike, op: MPI.Op, root: int, *, comm: MPI.Comm | None = ...) -> Request[jax.Array]: ...
+@overload
+def ireduce(x: Tree, op: MPI.Op, root: int, *, comm: MPI.Comm | None = ...) -> Request[Tree]: ...
+@call_per_dtype(reduces=True, collect=Request.tree_unflatten)
+def ireduce(x: Any, op: MPI.Op, root: int, *, comm: MPI.Comm | None = None) -> Request[Any]:
+    """Start to reduce the arrays of all ranks, element by element, with the result on the root.
+
+    Args:
+        x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
+        op: the reduction, such as ``MPI.SUM``.
+        root: the rank that has the result.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
+
+    Returns:
+        A request; ``wait`` gives on the root the reduced array; elsewhere ``x`` itself.
+
+    Derivative:
+        As for ``reduce``.
+
+    Raises:
+        TypeError: for an ``op`` that is no ``MPI.Op`` or does not apply to the dtype, or a ``comm`` that is no
+            intra-communicator.
+        ValueError: for a communicator or reduction that was freed.
+        TypeError, ValueError: for a root that is no static integer, or no rank of ``comm``.
+
+    Example:
+        >>> from mpi4py import MPI
+        >>> import jax.numpy as jnp, mpixla
+        >>> comm = mpixla.get_default_comm()
+        >>> y = mpixla.wait(mpixla.ireduce(jnp.float32(1), op=MPI.SUM, root=0))
+        >>> float(y) == (comm.Get_size() if comm.Get_rank() == 0 else 1)
+        True
+    """
+    x, c = as_array(x, "x", "ireduce"), comm_of(comm)
+    return _start_call("ireduce", c, x, op=as_reduction(op, x, "ireduce"), root=as_rank(root, "root", "ireduce", c))
+
+
+@overload
+def igather(x: ArrayLike, root: int, *, comm: MPI.Comm | None = ...) -> Request[jax.Array]: ...
+@overload
+def igather(x: Tree, root: int, *, comm: MPI.Comm | None = ...) -> Request[Tree]: ...
+@call_per_leaf(collect=Request.tree_unflatten)
+def igather(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Request[Any]:
+    """Start to gather the arrays of all ranks on the root.
+
+    Args:
+        x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
+        root: the rank that receives.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
+
+    Returns:
+        A request; ``wait`` gives on the root an array of shape ``(size, *x.shape)`` with rank ``i``'s array at index
+        ``i``; elsewhere ``x`` itself.
+
+    Derivative:
+        As for ``gather``.
+
+    Raises:
+        TypeError: for a ``comm`` that is no intra-communicator or a dtype that MPI cannot move.
+        ValueError: for a communicator that was freed.
+        TypeError, ValueError: for a root that is no static integer, or no rank of ``comm``.
+        NotImplementedError: inside ``jax.shard_map`` over several processes, where an array has one shape.
+
+    Example:
+        >>> import jax.numpy as jnp, mpixla
+        >>> comm = mpixla.get_default_comm()
+        >>> y = mpixla.wait(mpixla.igather(jnp.ones(3), root=0))
+        >>> y.shape == ((comm.Get_size(), 3) if comm.Get_rank() == 0 else (3,))
+        True
+    """
+    x, c = as_array(x, "x", "igather"), comm_of(comm)
+    refuse_where_sharded("igather", c, "iallgather")
+    root = as_rank(root, "root", "igather", c)
+    shape = (c.size, *x.shape) if c.rank == root else x.shape
+    return _start_call("igather", c, x, shape=shape, root=root)
+
+
+@overload
+def iscatter(x: ArrayLike, root: int, *, comm: MPI.Comm | None = ...) -> Request[jax.Array]: ...
+@overload
+def iscatter(x: Tree, root: int, *, comm: MPI.Comm | None = ...) -> Request[Tree]: ...
+@call_per_leaf(keys=True, collect=Request.tree_unflatten)
+def iscatter(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Request[Any]:
+    """Start to send a slice of the root's array to each rank.
+
+    Args:
+        x: on the root an array of shape ``(size, ...)``, of which ``x[i]`` goes to rank ``i``; elsewhere a template
+            with the shape and dtype of the result. Or a pytree of these, of the same structure on every rank.
+        root: the rank that sends.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
+
+    Returns:
+        A request; ``wait`` gives this rank's slice, without the first axis of the root's array.
+
+    Derivative:
+        As for ``scatter``.
+
+    Raises:
+        TypeError, ValueError, NotImplementedError: as ``igather``, and for a first axis on the root that does not have
+            ``size`` entries.
+
+    Example:
+        >>> import jax.numpy as jnp, mpixla
+        >>> comm = mpixla.get_default_comm()
+        >>> x = jnp.ones((comm.Get_size(), 3)) if comm.Get_rank() == 0 else jnp.zeros(3)
+        >>> mpixla.wait(mpixla.iscatter(x, root=0))
+        Array([1., 1., 1.], dtype=float32)
+    """
+    x, c = as_leaf(x, "x", "iscatter"), comm_of(comm)
+    refuse_where_sharded("iscatter", c, "ialltoall, in whose result the root's entry is that slice")
+    root = as_rank(root, "root", "iscatter", c)
+    if c.rank == root:
+        check_leading_size(x, "iscatter", c)
+    x = unwrap_keys(x)
+    return _start_call("iscatter", c, x, shape=x.shape[1:] if c.rank == root else x.shape, root=root)
+
+
+@overload
+def iscan(x: ArrayLike, op: MPI.Op, *, comm: MPI.Comm | None = ...) -> Request[jax.Array]: ...
+@overload
+def iscan(x: Tree, op: MPI.Op, *, comm: MPI.Comm | None = ...) -> Request[Tree]: ...
+@call_per_dtype(reduces=True, collect=Request.tree_unflatten)
+def iscan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request[Any]:
+    """Start to reduce, on each rank, the arrays of the ranks up to and including itself.
+
+    Args:
+        x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
+        op: the reduction, such as ``MPI.SUM``.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
+
+    Returns:
+        A request; ``wait`` gives an array like ``x``: the reduction over ranks ``0`` to this one.
+
+    Derivative:
+        As for ``scan``.
+
+    Raises:
+        TypeError: for an ``op`` that is no ``MPI.Op`` or does not apply to the dtype, or a ``comm`` that is no
+            intra-communicator.
+        ValueError: for a communicator or reduction that was freed.
+
+    Example:
+        >>> from mpi4py import MPI
+        >>> import jax.numpy as jnp, mpixla
+        >>> rank = mpixla.get_default_comm().Get_rank()
+        >>> float(mpixla.wait(mpixla.iscan(jnp.float32(1), op=MPI.SUM))) == rank + 1
+        True
+    """
+    x = as_array(x, "x", "iscan")
+    return _start_call("iscan", comm_of(comm), x, op=as_reduction(op, x, "iscan"))
+
+
+@overload
+def iexscan(x: ArrayLike, op: MPI.Op, *, comm: MPI.Comm | None = ...) -> Request[jax.Array]: ...
+@overload
+def iexscan(x: Tree, op: MPI.Op, *, comm: MPI.Comm | None = ...) -> Request[Tree]: ...
+@call_per_dtype(reduces=True, collect=Request.tree_unflatten)
+def iexscan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request[Any]:
+    """Start to reduce, on each rank, the arrays of the ranks before it.
+
+    Args:
+        x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
+        op: the reduction, such as ``MPI.SUM``.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
+
+    Returns:
+        A request; ``wait`` gives an array like ``x``: the reduction over ranks ``0`` to the one before this. On rank 0
+        the reduction's neutral element, as of ``exscan``.
+
+    Derivative:
+        As for ``scan``.
+
+    Raises:
+        TypeError: for an ``op`` that is no ``MPI.Op`` or does not apply to the dtype, or a ``comm`` that is no
+            intra-communicator.
+        ValueError: for a communicator or reduction that was freed.
+
+    Example:
+        >>> from mpi4py import MPI
+        >>> import jax.numpy as jnp, mpixla
+        >>> rank = mpixla.get_default_comm().Get_rank()
+        >>> float(mpixla.wait(mpixla.iexscan(jnp.float32(1), op=MPI.SUM))) == rank
+        True
+    """
+    x = as_array(x, "x", "iexscan")
+    return _start_call("iexscan", comm_of(comm), x, op=as_reduction(op, x, "iexscan"))
+
+
+@eager(0)
+def ibarrier(*, comm: MPI.Comm | None = None) -> Request[None]:
+    """Start a barrier: ``wait`` waits until every rank has started it.
+
+    Args:
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
+
+    Returns:
+        A request; ``wait`` gives None.
+
+    Raises:
+        TypeError: for a ``comm`` that is no intra-communicator.
+        ValueError: for a communicator that was freed.
+
+    Example:
+        >>> import mpixla
+        >>> request = mpixla.ibarrier()
+        >>> request.wait()
+    """
+    nothing = _ArrayType((0,), np.dtype(np.float32))
+    call = _StartedCall("ibarrier", comm_of(comm), nothing, nothing)
+    (request_id,) = start_p.bind(call=call, batch=())
+    return Request.tree_unflatten(call, (request_id, None, None))
+
+
+@overload
+def ireduce_scatter(x: ArrayLike, op: MPI.Op, *, comm: MPI.Comm | None = ...) -> Request[jax.Array]: ...
+@overload
+def ireduce_scatter(x: Tree, op: MPI.Op, *, comm: MPI.Comm | None = ...) -> Request[Tree]: ...
 @call_per_dtype(reduces=True, kept_axes=1, collect=Request.tree_unflatten)
 def ireduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request[Any]:
     """Start to reduce the arrays of all ranks, element by element, with a slice of the result on each rank.

@@ -7,18 +7,19 @@ each row larger: it travels as the second axis.
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypedDict, Unpack, overload
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
+from jax.typing import ArrayLike
 
 from ..core.eager import eager
 from ..core.primitive import REPLICATED, Cotangent, make_primitive
 from ..core.rank import own_rank
 from ..core.rules import Transpose
-from ..core.tree import as_leaf, as_leaves, call_per_leaf, flatten_tree, unwrap_keys
+from ..core.tree import Tree, as_leaf, as_leaves, call_per_leaf, flatten_tree, unwrap_keys
 from ..core.values import split_numbers
 from ..jaxprs.spmd import Primitive, with_shape
 from ..mpi.comm import Comm, comm_of
@@ -41,9 +42,8 @@ def bind(primitive: Primitive, x: Any, counts: dict[str, Any], **params: Any) ->
     return primitive.bind(x, *values, **known, **params)[0]
 
 
-@call_per_leaf(keys=True)
-def communicate_rows(x: Any, name: str, fits: tuple[int, str] | None, communicate: Callable[[Any], Any]) -> Any:
-    """Check that ``x`` has the expected number of rows, pass it to ``communicate``, and return the result.
+def as_rows(x: Any, name: str, fits: tuple[int, str] | None) -> jax.Array:
+    """Return an array of rows; raise ValueError if it has no axis, or not the number of rows that it must have.
 
     ``fits``: that number and the reason for it; None for any number.
     """
@@ -52,7 +52,13 @@ def communicate_rows(x: Any, name: str, fits: tuple[int, str] | None, communicat
         raise ValueError(f"{name} communicates rows, entries of the first axis, but x is a scalar and has no axis.")
     if fits and x.shape[0] != fits[0]:
         raise ValueError(f"{name} needs an x with {fits[0]} rows on this rank, {fits[1]}, but x has shape {x.shape}.")
-    return communicate(unwrap_keys(x))
+    return x
+
+
+@call_per_leaf(keys=True)
+def communicate_rows(x: Any, name: str, fits: tuple[int, str] | None, communicate: Callable[[Any], Any]) -> Any:
+    """Check that ``x`` has the expected number of rows (``as_rows``), pass it to ``communicate``; return the result."""
+    return communicate(unwrap_keys(as_rows(x, name, fits)))
 
 
 def with_template_and_counts(rows: Any, counts: Any, capacity: int | None, template: Any, name: str) -> Any:
@@ -113,7 +119,8 @@ def with_capacity(transpose: Transpose) -> Transpose:
     return transpose_with_capacity
 
 
-def _name_ranks(comm: Comm) -> str:
+def name_ranks(comm: Comm) -> str:
+    """Return the words of a refusal for what there must be one number for."""
     return f"each of the {comm.size} ranks of communicator '{comm.name}'"
 
 
@@ -122,7 +129,7 @@ def _counts_of_all(counts: Any, name: str, comm: Comm, capacity: int | None) -> 
     if capacity is not None and not isinstance(counts, Sequence) and np.ndim(counts) == 0:
         convention = as_convention(REPLICATED, name, comm)
         return allgather_p.bind(as_integers(counts, "counts", name), comm=comm, cotangent=convention)[0]
-    return as_counts(counts, "counts", name, comm.size, _name_ranks(comm), capacity)
+    return as_counts(counts, "counts", name, comm.size, name_ranks(comm), capacity)
 
 
 def _expected_rows(counts: Any, comm: Comm, capacity: int | None) -> tuple[int, str] | None:
@@ -131,6 +138,11 @@ def _expected_rows(counts: Any, comm: Comm, capacity: int | None) -> tuple[int, 
 
 
 # allgatherv
+
+
+class _GatherOptions(TypedDict, total=False):
+    comm: MPI.Comm | None
+    cotangent: Cotangent
 
 
 def _allgatherv_abstract_eval(
@@ -151,6 +163,18 @@ allgatherv_p: Primitive = make_primitive(
 )
 
 
+@overload
+def allgatherv(x: ArrayLike, counts: Any, *, capacity: None = ..., **options: Unpack[_GatherOptions]) -> jax.Array: ...
+@overload
+def allgatherv(
+    x: ArrayLike, counts: Any, *, capacity: int, template: Any = ..., **options: Unpack[_GatherOptions]
+) -> tuple[jax.Array, jax.Array]: ...
+@overload
+def allgatherv(x: Tree, counts: Any, *, capacity: None = ..., **options: Unpack[_GatherOptions]) -> Tree: ...
+@overload
+def allgatherv(
+    x: Tree, counts: Any, *, capacity: int, template: Any = ..., **options: Unpack[_GatherOptions]
+) -> tuple[Tree, jax.Array]: ...
 @eager(1)
 def allgatherv(
     x: Any,
@@ -238,6 +262,28 @@ alltoallv_p: Primitive = make_primitive(
 )
 
 
+@overload
+def alltoallv(
+    x: ArrayLike, sendcounts: Any, recvcounts: Any = ..., *, capacity: None = ..., comm: MPI.Comm | None = ...
+) -> jax.Array: ...
+@overload
+def alltoallv(
+    x: ArrayLike,
+    sendcounts: Any,
+    recvcounts: Any = ...,
+    *,
+    capacity: int,
+    template: Any = ...,
+    comm: MPI.Comm | None = ...,
+) -> tuple[jax.Array, jax.Array]: ...
+@overload
+def alltoallv(
+    x: Tree, sendcounts: Any, recvcounts: Any = ..., *, capacity: None = ..., comm: MPI.Comm | None = ...
+) -> Tree: ...
+@overload
+def alltoallv(
+    x: Tree, sendcounts: Any, recvcounts: Any = ..., *, capacity: int, template: Any = ..., comm: MPI.Comm | None = ...
+) -> tuple[Tree, jax.Array]: ...
 @eager(1)
 def alltoallv(
     x: Any,
@@ -289,11 +335,11 @@ def alltoallv(
     """
     name, c = "alltoallv", comm_of(comm)
     capacity = as_capacity(capacity, template, name)
-    sent = as_counts(sendcounts, "sendcounts", name, c.size, _name_ranks(c), capacity)
+    sent = as_counts(sendcounts, "sendcounts", name, c.size, name_ranks(c), capacity)
     if capacity is not None and recvcounts is None:
         (received,) = alltoall_p.bind(sent, comm=c)
     else:
-        received = as_counts(recvcounts, "recvcounts", name, c.size, _name_ranks(c), capacity)
+        received = as_counts(recvcounts, "recvcounts", name, c.size, name_ranks(c), capacity)
     fits = (sum(sent), "the sum of sendcounts") if capacity is None else None
     both = {"recvcounts": received, "sendcounts": sent}
     rows = communicate_rows(x, name, fits, lambda x: bind(alltoallv_p, x, both, comm=c, capacity=capacity))
@@ -335,6 +381,20 @@ scatterv_p: Primitive = make_primitive(
 )
 
 
+@overload
+def gatherv(
+    x: ArrayLike, counts: Any, root: int, *, capacity: None = ..., comm: MPI.Comm | None = ...
+) -> jax.Array: ...
+@overload
+def gatherv(
+    x: ArrayLike, counts: Any, root: int, *, capacity: int, template: Any = ..., comm: MPI.Comm | None = ...
+) -> tuple[jax.Array, jax.Array]: ...
+@overload
+def gatherv(x: Tree, counts: Any, root: int, *, capacity: None = ..., comm: MPI.Comm | None = ...) -> Tree: ...
+@overload
+def gatherv(
+    x: Tree, counts: Any, root: int, *, capacity: int, template: Any = ..., comm: MPI.Comm | None = ...
+) -> tuple[Tree, jax.Array]: ...
 @eager(1)
 def gatherv(
     x: Any,
@@ -400,6 +460,20 @@ def gatherv(
     return with_template_and_counts(rows, of_all, capacity, template if c.rank == root else None, name)
 
 
+@overload
+def scatterv(
+    x: ArrayLike, counts: Any, root: int, *, capacity: None = ..., comm: MPI.Comm | None = ...
+) -> jax.Array: ...
+@overload
+def scatterv(
+    x: ArrayLike, counts: Any, root: int, *, capacity: int, template: Any = ..., comm: MPI.Comm | None = ...
+) -> tuple[jax.Array, jax.Array]: ...
+@overload
+def scatterv(x: Tree, counts: Any, root: int, *, capacity: None = ..., comm: MPI.Comm | None = ...) -> Tree: ...
+@overload
+def scatterv(
+    x: Tree, counts: Any, root: int, *, capacity: int, template: Any = ..., comm: MPI.Comm | None = ...
+) -> tuple[Tree, jax.Array]: ...
 @eager(1)
 def scatterv(
     x: Any,
@@ -452,7 +526,7 @@ def scatterv(
     name, c = "scatterv", comm_of(comm)
     refuse_where_sharded(name, c, "alltoallv, in whose result the root's rows are those")
     capacity, root = as_capacity(capacity, template, name), as_rank(root, "root", name, c)
-    of_all = as_counts(counts, "counts", name, c.size, _name_ranks(c), capacity)
+    of_all = as_counts(counts, "counts", name, c.size, name_ranks(c), capacity)
     if capacity is not None:
         (of_all,) = bcast_p.bind(of_all, comm=c, root=root, cotangent=as_convention(REPLICATED, name, c))
     fits: tuple[int, str] | None = None
@@ -500,6 +574,28 @@ def _sum_sizes(sizes: Any) -> Any:
     return jnp.where((sizes < 0).any(1), -1, jnp.where(is_beyond, most, sizes.sum(1)))
 
 
+@overload
+def ragged_all_to_all(
+    operand: Any,
+    output: ArrayLike,
+    input_offsets: Any,
+    send_sizes: Any,
+    output_offsets: Any,
+    recv_sizes: Any,
+    *,
+    comm: MPI.Comm | None = ...,
+) -> jax.Array: ...
+@overload
+def ragged_all_to_all(
+    operand: Any,
+    output: Tree,
+    input_offsets: Any,
+    send_sizes: Any,
+    output_offsets: Any,
+    recv_sizes: Any,
+    *,
+    comm: MPI.Comm | None = ...,
+) -> Tree: ...
 @call_per_leaf(2, keys=True, arrays=6)
 def ragged_all_to_all(
     operand: Any,
@@ -510,7 +606,7 @@ def ragged_all_to_all(
     recv_sizes: Any,
     *,
     comm: MPI.Comm | None = None,
-) -> jax.Array:
+) -> Any:
     """Send slices of this rank's array to the ranks, and put received slices at places that their senders name.
 
     The arguments and the result are those of ``jax.lax.ragged_all_to_all``, with a communicator in the place of an
