@@ -137,7 +137,7 @@ def test_variables_of_mpi4jax_ask_for_mpi(job, variable):
     from mpi4py import MPI
     from mpixla.compat import _mpi4jax
     try:
-        vars(_mpi4jax.make(tokens=False)["mpi4jax"])["allreduce"](jnp.ones(3), MPI.SUM)
+        vars(_mpi4jax.make_modules(tokens=False)["mpi4jax"])["allreduce"](jnp.ones(3), MPI.SUM)
     except Exception as e:
         print("MPIXLA_GPU_TRANSPORT=mpi, but this MPI" in str(e))
     """
