@@ -44,15 +44,16 @@ class MPIError:
     text: str
 
 
+# Patterns, compiled where they are used.
 # A line of the user's source, with notes in parentheses, which may contain parentheses (checks/sites.py).
 _LINE = r"([^,()]*[^,()\s](?: \((?:[^()]|\([^()]*\))*\))?)"
-_RETURNED = re.compile(r"r(\d+) \| (MPI_\w+(?: or MPI_\w+)?) returned error code (-?\d+): (.*)", re.DOTALL)
-_LINE_OF_CALL = re.compile(rf", on rank \d+ of \d+ of communicator '.*?', (?:started )?at {_LINE}", re.DOTALL)
+_RETURNED = r"(?s)r(\d+) \| (MPI_\w+(?: or MPI_\w+)?) returned error code (-?\d+): (.*)"
+_LINE_OF_CALL = rf"(?s), on rank \d+ of \d+ of communicator '.*?', (?:started )?at {_LINE}"
 # The message of an exchange that failed, else the call's own messages: of both directions the source is last.
-_FAILED_SLOT = re.compile(r", in (?:destination|source) slot \d+ (?:->|<-) (\d+) with tag")
-_MESSAGE = re.compile(r" (?:->|<-) (\w+) with tag \w+ and \d+ items")
-_REFUSED = re.compile(r"(MPI_\w+) got (dest|source|root|sendtag|recvtag) = (-?\d+), but [^\n]*")
-_LINE_OF_REFUSAL = re.compile(rf" \(at {_LINE}\)")
+_FAILED_SLOT = r", in (?:destination|source) slot \d+ (?:->|<-) (\d+) with tag"
+_MESSAGE = r" (?:->|<-) (\w+) with tag \w+ and \d+ items"
+_REFUSED = r"(MPI_\w+) got (dest|source|root|sendtag|recvtag) = (-?\d+), but [^\n]*"
+_LINE_OF_REFUSAL = rf" \(at {_LINE}\)"
 _CLASSES = {"dest": MPI.ERR_RANK, "source": MPI.ERR_RANK, "root": MPI.ERR_ROOT}
 
 
@@ -103,15 +104,15 @@ def _exceptions_of(exception: BaseException) -> Iterator[BaseException]:
 
 def _parse_error(text: str) -> MPIError | None:
     """Return the error that a text of the C library describes; None if it describes none."""
-    if returned := _RETURNED.search(text):
+    if returned := re.search(_RETURNED, text):
         rank, function, error_class, words = returned.groups()
-        line = _LINE_OF_CALL.search(words)
-        peers = _FAILED_SLOT.findall(words) or _MESSAGE.findall(words)
+        line = re.search(_LINE_OF_CALL, words)
+        peers = re.findall(_FAILED_SLOT, words) or re.findall(_MESSAGE, words)
         peer = int(peers[-1]) if peers and peers[-1].isdigit() else None
         return MPIError(function, int(error_class), int(rank), peer, line and line[1], words)
-    if refused := _REFUSED.search(text):
+    if refused := re.search(_REFUSED, text):
         function, what, number = refused.groups()
-        line = _LINE_OF_REFUSAL.search(text, refused.start())
+        line = re.search(_LINE_OF_REFUSAL, text[refused.start() :])
         peer = int(number) if what in ("dest", "source") else None
         error_class = _CLASSES.get(what, MPI.ERR_TAG)
         return MPIError(function, error_class, MPI.COMM_WORLD.Get_rank(), peer, line and line[1], refused.group())
