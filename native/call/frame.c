@@ -641,6 +641,25 @@ static int frame_sends_from_target(const frame *f, const ffi_buffers *operands) 
     return frame_buffer_next(operands, frame_buffer_next(operands, 0) + 1) >= operands->size;
 }
 
+/* Returns whether a call that sends from a window, and receives nothing, has the array as its result. */
+static int frame_passes_array(const frame *f, const ffi_buffers *results) {
+    const frame_shape *row = f->facts.row;
+    return row->recv == MPIXLA_NOWHERE && (row->optional & SENDSIZE) && f->arrays[ATTRIBUTE_SENDSIZE].size > 0 &&
+           frame_buffer_next(results, 0) < results->size;
+}
+
+/* Sets f->passed to the result `b`, unless that is empty. Returns 0, or REFUSED if it differs from the array that is
+ * sent from. */
+static int frame_passed_set(frame *f, const frame_buffer *b) {
+    if (!b->dtype) return 0;
+    f->passed = b->data;
+    int is_array = b->dtype == f->send.dtype && b->axes == f->send.axes;
+    for (int64_t i = 0; is_array && i < b->axes; i++) is_array = b->dims[i] == f->send.dims[i];
+    return is_array ? 0
+                    : error_set("the result of %s differs in type or shape from the array that is sent from",
+                                f->facts.row->mpi_name);
+}
+
 /* Sets the address that MPI sends from: the send buffer, or MPI_IN_PLACE if that is the receive buffer. */
 static void frame_send_address_set(frame *f, const mpi_library *mpi) {
     const int is_in_place = f->send.data == f->recv.data && f->recv.count > 0;
@@ -663,6 +682,7 @@ static int frame_begin(frame *f, const frame_shape *shape, frame_gpu *gpu) {
     f->send = f->template_ = f->recv = (frame_buffer){0};
     f->sent = f->received = (parts){0};
     f->sent_window = f->received_window = (frame_window){0};
+    f->passed = NULL;
     f->packed = NULL;
     f->id = f->numbers = (frame_buffer){0};
     f->request = NULL;
@@ -712,6 +732,8 @@ static int frame_read_all(frame *f, const frame_shape *shape, const ffi_call_fra
     frame_buffer *out[] = {frame_buffer_is_here(shape->recv, f) ? &f->recv : NULL, gives_status    ? &status
                                                                                    : gives_numbers ? &f->numbers
                                                                                                    : NULL};
+    frame_buffer passed = {0}; /* as a result */
+    if (shape->optional && frame_passes_array(f, &call->rets)) out[0] = &passed;
     if (shape->request == MPIXLA_STARTS) out[0] = &f->id;
     if (shape->request == MPIXLA_WAITS) in[0] = &f->id;
     const int sends_from_target = shape->optional && frame_sends_from_target(f, &operands);
@@ -720,7 +742,8 @@ static int frame_read_all(frame *f, const frame_shape *shape, const ffi_call_fra
     if ((shape->attributes & IN_PLACE) && !in[0] && out[0] && frame_passes_result_memory(call)) in[0] = &memory;
     if (frame_buffers_read(f, &operands, "operand", in, taken) ||
         frame_buffers_read(f, &call->rets, "result", out, given) ||
-        (gives_status && frame_status_result_set(f, mpi, &status)) || (gives_numbers && frame_numbers_check(f)))
+        (gives_status && frame_status_result_set(f, mpi, &status)) || (gives_numbers && frame_numbers_check(f)) ||
+        frame_passed_set(f, &passed))
         return REFUSED;
     if (sends_from_target) f->send = f->template_;
     if ((shape->optional && frame_windows_read(f)) || (shape->request == MPIXLA_STARTS && frame_started_read(f)) ||
@@ -765,6 +788,7 @@ int frame_read_again(frame *f, const frame *known, const ffi_call_frame *call, f
     else
         frame_buffer_read_again(&f->recv, &call->rets);
     if (f->facts.windows) frame_windows_read_again(f);
+    if (f->passed) f->passed = ((const ffi_buffer *)call->rets.buffers[frame_buffer_next(&call->rets, 0)])->data;
     if (frame_gives_status(f)) f->status = ((const ffi_buffer *)call->rets.buffers[f->status_place])->data;
     frame_buffer_read_again(&f->numbers, &call->rets);
     if (f->facts.row->attributes & LOCAL) {

@@ -69,6 +69,7 @@ typedef struct frame {
     const mpi_counted *mpi; /* the calls for these counts */
     frame_buffer send, template_, recv;
     frame_window sent_window, received_window;
+    char *passed; /* the result of a send from a window, which is to be the whole array; NULL: there is none */
     struct pool_block *packed; /* the memory of windows that are not contiguous; NULL: none has been taken */
     frame_buffer id;           /* of a request, if the call starts or waits for one; `recv` is then its result */
     struct request *request;   /* that the call starts or waits for (ops/request.h); or NULL */

@@ -100,14 +100,20 @@ static int window_ranges_overlap(const char *a, int64_t a_bytes, const char *b, 
     return a < b + b_bytes && b < a + a_bytes;
 }
 
+/* Copies the whole array of a window to `to`, unless it is that. */
+static void window_array_copy(const frame_window *w, const frame_buffer *box, void *to, const void *from) {
+    int64_t bytes = box->dtype->row->itemsize;
+    if (to == from) return;
+    for (int64_t i = 0; i < box->axes; i++) bytes *= w->dims[i];
+    copy_bytes(to, from, bytes);
+}
+
 int window_begin(frame *f) {
     const int sends = f->sent_window.dims != NULL, receives = f->received_window.dims != NULL;
     const int64_t bytes_sent = frame_buffer_bytes(&f->send), bytes_received = frame_buffer_bytes(&f->recv);
-    if (receives && f->received_window.array && f->template_.data != f->received_window.array) {
-        int64_t bytes = f->recv.dtype->row->itemsize;
-        for (int64_t i = 0; i < f->recv.axes; i++) bytes *= f->received_window.dims[i];
-        copy_bytes(f->received_window.array, f->template_.data, bytes);
-    }
+    if (receives && f->received_window.array)
+        window_array_copy(&f->received_window, &f->recv, f->received_window.array, f->template_.data);
+    if (f->passed) window_array_copy(&f->sent_window, &f->send, f->passed, f->sent_window.array);
     window out, in;
     window_sent_set(&out, f);
     window_received_set(&in, f);

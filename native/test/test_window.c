@@ -107,6 +107,30 @@ static void sends_a_box(void) {
     }
 }
 
+/* A send whose result is the array, in its memory or elsewhere. */
+static void send_gives_its_array(void) {
+    frame f;
+    for (int is_elsewhere = 0; is_elsewhere < 2; is_elsewhere++) {
+        const box *b = &boxes[3];
+        call_make(&c, "send", FIXTURE_RANK0, 0);
+        shape_set(CALL_OPERANDS, 0, b);
+        call_insert(&c, CALL_RESULTS, 0, FFI_F32, 20, is_elsewhere ? c.recv : c.send);
+        shape_set(CALL_RESULTS, 0, b);
+        send_box(b);
+        fill(c.send, 20, 1);
+        sent_bytes = 4 * 6;
+        CHECK_STR(call_run(&c), "");
+        for (int64_t k = 0; k < 6; k++) CHECK_INT(sent[k], 1 + item_place(b, k));
+        const char *array = is_elsewhere ? c.recv : c.send;
+        for (int64_t k = 0; k < 20; k++) CHECK_INT(item_of(array, k), 1 + k);
+    }
+    shape_set(CALL_RESULTS, 0, &boxes[0]);
+    CHECK_IN(call_read(&c, "send", &f), "the result of MPI_Send differs in type or shape from the array");
+    call_make(&c, "send", FIXTURE_RANK0, 0);
+    call_insert(&c, CALL_RESULTS, 0, FFI_F32, 4, c.send);
+    CHECK_IN(call_read(&c, "send", &f), "MPI_Send was called with 1 results on this rank, but takes 0");
+}
+
 /* Items of the message that come: all, some, none. Returns the number. */
 static int64_t arrivals(const box *b, int which) {
     const int64_t items = product(b->size, b->rank);
@@ -259,6 +283,7 @@ int main(int argc, char **argv) {
     fixture_start(argc, argv);
     fake->during = message_pass;
     sends_a_box();
+    send_gives_its_array();
     receives_in_place();
     sends_and_receives_in_one_array();
     clamps_indices_at_run_time();

@@ -4,6 +4,7 @@ Programs are drawn: exchanges of boxes between arrays, some in turn and some at 
 """
 
 import os
+import re
 
 import jax
 import jax.numpy as jnp
@@ -328,6 +329,14 @@ def send_and_receive(x):
     return x.at[0].set(received)
 
 
+def send_before_computing(x):
+    x = x * 2
+    x = x.at[:, 0].set(swap(x[:, -2], jnp.empty_like(x[:, 0])))
+    mpixla.send(x[1], UP)
+    y = x[1:] - x[:-1]
+    return x.at[0].set(mpixla.recv(row(x), DOWN)), y
+
+
 def from_nobody(x):
     return x.at[0].set(mpixla.sendrecv(x[1], x[0], source=MPI.PROC_NULL, dest=MPI.PROC_NULL))
 
@@ -381,7 +390,7 @@ def compared(f, x, monkeypatch):
     return results[0]
 
 
-@pytest.mark.parametrize("f", [*PROGRAMS, send_and_receive], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("f", [*PROGRAMS, send_and_receive, send_before_computing], ids=lambda f: f.__name__)
 def test_programs(f, rank, monkeypatch):
     x = jnp.arange(30.0).reshape(6, 5) + 100 * rank
     compared(f, x, monkeypatch)
@@ -462,6 +471,7 @@ COSTS = {
     "steps in a jit": lambda x: jax.jit(step)(x * 2) + 1,
     "a derivative": lambda x: jax.grad(lambda x: step(x, 2).sum())(x),
     "a batch": lambda x: jax.vmap(step)(jnp.stack([x, 2 * x])),
+    "a send": send_before_computing,
     "a branch": lambda x: lax.cond(x[0, 0] > -1, step, lambda x: x, x),
     **{f.__name__: f for f in PROGRAMS},
 }
@@ -492,6 +502,17 @@ def test_exchange_of_a_model():
     text = jax.jit(lambda x: one_after_the_other(one_after_the_other(x)), donate_argnums=0).lower(x).compile().as_text()
     opcodes = {i.opcode for _, _, i in hlo.Program(text).running()}
     assert opcodes <= {"parameter", "after-all", "custom-call", "get-tuple-element", "bitcast", "copy", "constant"}
+
+
+def test_computing_waits_for_a_send_before_it(monkeypatch):
+    """The array that is sent from is the send's result, in place; and computing uses that."""
+    x = jnp.ones((6, 5))
+    line, results = r"(%\S+?):\d+ = stablehlo.custom_call @mpixla_send\(.*output_operand_alias<", []
+    for setting in ("1", "0"):
+        monkeypatch.setenv("MPIXLA_WINDOWS", setting)
+        text = jax.jit(lambda x: send_before_computing(x)).lower(x).as_text()
+        results += [(len(found), all(f"{name}#0" in text for name in found)) for found in [re.findall(line, text)]]
+    assert results == [(1, True), (0, True)]
 
 
 def test_setting(monkeypatch):

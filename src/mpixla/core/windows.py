@@ -9,6 +9,9 @@ A window must never cost anything. A box is sent as a window only from an array 
 there: an argument, the result of a call or a loop, or an array that something behind the message uses as a whole. A
 message is received in place only if nothing needs the array as it was, and the array is kept afterwards
 (``Graph.kept``). All other slices and updates stay as they are.
+
+A message that is only sent has its array as a result, too, which all that is behind it uses: else XLA may compute with
+the array first, since a send has no result that anything waits for, and the rank that receives waits for that.
 """
 
 from collections.abc import Sequence
@@ -27,6 +30,7 @@ from ..jaxprs.effect import ordered
 from ..jaxprs.rewrite import is_literal, map_jaxprs, replace_parts, scan_counts
 from ..jaxprs.spmd import Primitive
 from ..mpi import native
+from ..mpi.comm import NO_STATUS
 from .primitive import call_handler
 from .values import OPERAND, has_values, status_types
 
@@ -54,11 +58,11 @@ def _split_operands(operands: Sequence[Any], params: dict[str, Any]) -> _Windowe
     )
 
 
-def _abstract_eval(*operands: ShapedArray, receives: bool, **params: Any) -> tuple[list[ShapedArray], set[Any]]:
-    if not receives:
+def _abstract_eval(*operands: ShapedArray, gives: bool, **params: Any) -> tuple[list[ShapedArray], set[Any]]:
+    if not gives:
         return [], {ordered}
     into = _split_operands(operands, params).arrays[-1]
-    return [into, *status_types(into, params["status"])], {ordered}
+    return [into, *status_types(into, params.get("status", NO_STATUS))], {ordered}
 
 
 def _join_numbers(params: dict[str, Any], numbers: Any, begins: Sequence[Any]) -> Any:
@@ -73,8 +77,8 @@ def _join_numbers(params: dict[str, Any], numbers: Any, begins: Sequence[Any]) -
     return jnp.concatenate(parts)
 
 
-def _lower(row: native.Op, ctx: Any, *operands: Any, receives: bool, **params: Any) -> Sequence[Any]:
-    """Lower a message with windows to its row's custom call, whose result is the array that it receives into."""
+def _lower(row: native.Op, ctx: Any, *operands: Any, gives: bool, **params: Any) -> Sequence[Any]:
+    """Lower a message with windows to its row's custom call; ``gives``: its last array is the first result, too."""
     given, types = _split_operands(operands, params), _split_operands(ctx.avals_in, params)
     passed, avals = [*given.arrays, *given.numbers], [*types.arrays, *types.numbers]
     if given.begins:
@@ -89,8 +93,9 @@ def _lower(row: native.Op, ctx: Any, *operands: Any, receives: bool, **params: A
         passed, avals = [*given.arrays, *numbers], [*types.arrays, aval]
         params |= {name: OPERAND for name in _BEGINS if None in params.get(name, ())}
     inner = ctx.replace(avals_in=avals)
-    aliases = {len(given.arrays) - 1: 0} if "recvsize" in params else {}
-    results = call_handler(row, inner, passed, range(len(passed)), receives, params, aliases)
+    is_in_place = gives and ("recvsize" in params or row.name == "send")
+    aliases = {len(given.arrays) - 1: 0} if is_in_place else {}
+    results = call_handler(row, inner, passed, range(len(passed)), gives, params, aliases)
     ctx.set_tokens_out(inner.tokens_out)
     return results
 
@@ -161,10 +166,12 @@ class _JaxprWindows:
         if source:
             arrays[:1] = [] if target and source.array is target.box.array else [source.array]
             begins += _add_box(params, "send", source.box)
-        params["receives"] = receives
+        params["gives"] = receives or (source is not None and self._is_passed_on(place, source.array))
         new = eqn.replace(primitive=_windowed[eqn.primitive], invars=[*arrays, *values, *begins], params=params)
         if target:
             self._receive_in_place(place, new, target)
+        elif source and params["gives"] and not receives:
+            self._pass_on(place, new, source.array)
         else:
             self._graph.replace_eqn(place, new)
         return True
@@ -293,6 +300,32 @@ class _JaxprWindows:
         if after or (target and array is target.box.array) or not self._stays_in_memory(place, array):
             return None
         return _SendBox(array, box)
+
+    def _is_passed_on(self, place: int, array: Any) -> bool:
+        """Return True if a call that sends from an array is to have the array as its result, for all that is behind it.
+
+        Else XLA may put the call off behind computations that use the array, and the other rank waits for these. The
+        array must be made in this jaxpr, and nothing but messages before the call may read it.
+        """
+        graph = self._graph
+        users = graph.users[array]
+        if graph.place_of_maker(array) < 0 or len(users) > _USERS or not any(user > place for user in users):
+            return False
+        before = [graph.eqns[user] for user in users if user < place]
+        others = [eqn for eqn in before if eqn.primitive not in _windowed.values()]
+        # Only the message itself uses its slice, which the window replaces.
+        return all(self._is_message_behind(-1, v) for eqn in others for v in eqn.outvars)
+
+    def _pass_on(self, place: int, call: Any, array: Any) -> None:
+        """Replace a call that sends from an array by ``call``, whose result all equations behind it use instead."""
+        graph = self._graph
+        old, nothing = graph.split_variable(array, place), (0,) * array.aval.ndim
+        graph.replace_eqn(place, call.replace(invars=[old, *call.invars[1:]], outvars=[array]))
+        graph.kept.update((array, old))
+        if before := self._before.pop(array, None):
+            self._before[old] = before
+            self._after[before.array] = self._after[before.array]._replace(array=old)
+        self._after[old], self._before[array] = Box(array, nothing, nothing), Box(old, nothing, nothing)
 
     def _stays_in_memory(self, place: int, array: Any) -> bool:
         """Return True if an array is in memory as a whole when a call runs, whether the call needs it or not."""

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jax import lax
+from jax.extend.core import Var
 
 from .effect import ordered
 from .rewrite import is_literal
@@ -156,6 +157,16 @@ class Graph:
                     self.users[atom][place] = None
             for v in eqn.outvars:
                 self._maker[v] = place
+
+    def split_variable(self, variable: Any, place: int) -> Any:
+        """Give a new variable to the equation that makes ``variable`` and to its users before a place; return it."""
+        new, maker = Var(variable.aval), self._maker[variable]
+        eqn = self.eqns[maker]
+        self.replace_eqn(maker, eqn.replace(outvars=[new if v is variable else v for v in eqn.outvars]))
+        for user in [user for user in self.users[variable] if user < place]:
+            eqn = self.eqns[user]
+            self.replace_eqn(user, eqn.replace(invars=[new if atom is variable else atom for atom in eqn.invars]))
+        return new
 
     def remaining_eqns(self) -> list[Any]:
         """Return the equations that have an effect or lead to a result, in the order of their places."""
