@@ -50,11 +50,11 @@ static int sycl_library_list(struct dl_phdr_info *library, size_t size, void *co
 /* Lists the libsycl of this process, if there are several. An interface that is linked to another one than JAX's plugin
  * takes the plugin's queue for an object of its own, with another layout. */
 static void sycl_libraries_find(void) {
-    int count = 0;
 #ifdef __linux__
+    int count = 0;
     (void)dl_iterate_phdr(sycl_library_list, &count);
+    if (count < 2) libraries[0] = '\0'; /* cppcheck-suppress knownConditionTrueFalse; the callback counts */
 #endif
-    if (count < 2) libraries[0] = '\0';
 }
 
 /* Sets `*name` to the name of a code, NULL if it has none. Returns 0. */

@@ -39,14 +39,18 @@ static void window_set(window *v, const frame_window *w, const frame_buffer *box
     }
 }
 
-/* Sets `*v` to the box that the call sends, or receives; to the whole buffer if the call has no such window. */
+/* Sets `*v` to the box that the call sends; to the buffer if the call sends no window. */
 static void window_sent_set(window *v, const frame *f) {
     v->first = f->send.data;
+    v->size = 1;
     v->loops = 0;
     if (f->sent_window.dims) window_set(v, &f->sent_window, &f->send, f->arrays[ATTRIBUTE_SENDBEGIN].items);
 }
+
+/* Sets `*v` to the box that the call receives; to the buffer if the call receives no window. */
 static void window_received_set(window *v, const frame *f) {
     v->first = f->recv.data;
+    v->size = 1;
     v->loops = 0;
     if (f->received_window.dims) window_set(v, &f->received_window, &f->recv, f->arrays[ATTRIBUTE_RECVBEGIN].items);
 }
@@ -113,7 +117,7 @@ int window_begin(frame *f) {
     const int64_t bytes_sent = frame_buffer_bytes(&f->send), bytes_received = frame_buffer_bytes(&f->recv);
     if (receives && f->received_window.array)
         window_array_copy(&f->received_window, &f->recv, f->received_window.array, f->template_.data);
-    if (f->passed) window_array_copy(&f->sent_window, &f->send, f->passed, f->sent_window.array);
+    if (sends && f->passed) window_array_copy(&f->sent_window, &f->send, f->passed, f->sent_window.array);
     window out, in;
     window_sent_set(&out, f);
     window_received_set(&in, f);
