@@ -15,17 +15,29 @@ IN_PLACE_OPS = ("allreduce", "bcast", "scan")
 # Operations that are called eagerly beside those (bench/jax_worker.py), and some of them on a pytree of two arrays.
 EAGER = (
     *("allgather", "allgatherv", "alltoall", "alltoallv", "assert_replicated", "barrier", "exscan", "fsum", "gather"),
-    *("gatherv", "halo_exchange", "iallgather", "iallreduce", "ialltoall", "ibcast", "ireduce_scatter"),
     *(
-        "isendrecv",
-        "neighbor_allgather",
+        "gatherv",
+        "halo_exchange",
+        "iallgather",
+        "iallreduce",
+        "ialltoall",
+        "ialltoallv",
+        "ibarrier",
+        "ibcast",
+        "iexscan",
+    ),
+    *("igather", "ireduce", "ireduce_scatter", "iscan", "iscatter", "isendrecv", "neighbor_allgather"),
+    *(
         "neighbor_alltoall",
         "neighbor_alltoallv",
         "norm",
         "ragged_all_to_all",
-        "vdot",
+        "rank",
+        "recv",
+        "reduce",
+        "reduce_scatter",
     ),
-    *("recv", "reduce", "reduce_scatter", "scan", "scatter", "scatterv", "send"),
+    *("scan", "scatter", "scatterv", "send", "shift", "vdot"),
     *("allgather_tree", "allreduce_tree", "bcast_tree", "halo_exchange_tree", "norm_tree", "sendrecv_tree"),
 )
 KIB, MIB = 1 << 10, 1 << 20
