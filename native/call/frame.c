@@ -72,8 +72,10 @@ static int frame_array_read(frame *f, const ffi_attributes *given, int64_t next,
     return 0;
 }
 
-/* Reads the call's attributes and its site, and sets f->at_run_time to those that are given at run time. Both lists are
- * sorted by name, so one pass finds the missing and the unknown ones. Returns 0 or REFUSED. */
+/* Reads the call's attributes and its site into the frame; those that are given at run time it only adds to
+ * f->at_run_time, as bits. A missing optional attribute becomes 0, or MPIXLA_NO_STATUS. Returns 0, or REFUSED if
+ * another one is missing, one has an invalid type, or there is one that the operation does not take. Both lists are
+ * sorted by name, so one pass finds missing and unknown ones. */
 static int frame_attributes_read(frame *f, const ffi_attributes *given) {
     const char *op = f->facts.row->mpi_name;
     int64_t next = 0;

@@ -120,9 +120,11 @@ static int agreement_peers_differ(const agreement *a, int i, int j) {
     return signature_differences(&agreement_peer_call(a, i)->facts, &agreement_peer_call(a, j)->facts);
 }
 
-/* Returns whether any rank may have started its call as a request. A rank without description has started its call and
- * does not wait for it yet: a rank in a blocking call sends its description at once. A rank that the channel does not
- * reach may have: all ranks of such a communicator assume so, and so all make the same number of calls. */
+/* Returns whether any rank may have started its call already, as a request: then MPI waits for the others' calls. True
+ * if a description says that its call starts a request, or if a rank's description is missing: a rank in a blocking
+ * call sends its description at once, so that rank has started a request and does not wait for it yet. Where the
+ * channel does not reach all ranks (agreement_peer_is_reachable), each rank lacks a description, so all return 1, and
+ * all make the same number of calls. */
 static int agreement_any_starts(const agreement *a) {
     int found = 0;
     for (int i = 0; i < a->entry->size; i++)

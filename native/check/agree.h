@@ -16,13 +16,15 @@ void agree_channel_set(mpixla_handle comm);
 /* One comparison that was started. */
 typedef struct agreement agreement;
 
-/* Compares a blocking call between the ranks, with the details of signature.h, and waits for the result; meanwhile
- * progresses the active comparisons of all threads, if there are any. All ranks return 0, or all REFUSED with the
- * report as the error; or an error code. Without memory as job_fail (mpi/job.h). */
+/* Compares a blocking call between the ranks, and waits for the result; `details`: SIGNATURE_LINES and
+ * SIGNATURE_SHAPES, the properties to compare beside the others. Collective. Meanwhile progresses the active
+ * comparisons of all threads, if there are any. All ranks return 0, or all REFUSED with the report as the error; or an
+ * error code. Without memory as job_fail (mpi/job.h). */
 int agree_compare(const frame *f, unsigned details);
 
-/* Starts the comparison of a call that starts a request, and does not wait. Sets `*started`, for agree_compare_wait;
- * NULL on failure. Returns 0 or an error code. */
+/* Starts, without waiting, the comparison of a call that starts a request: a reduction of the hashes of all ranks'
+ * calls. `details` as in signature.h. Sets `*started` to the comparison, which agree_compare_wait frees; NULL on
+ * failure. Returns 0 or an error code; REFUSED without memory. Collective. */
 int agree_compare_start(const frame *f, unsigned details, agreement **started);
 
 /* Waits for a comparison and frees it; meanwhile progresses all active comparisons, since other ranks may wait for

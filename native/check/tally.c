@@ -47,8 +47,9 @@ static void tally_rows_add(tally *all, const frame_array *rows) {
     for (int64_t i = 0; i < rows->size; i++) tally_message_add(all, i, 0, 0, rows->items[i]);
 }
 
-/* Adds the messages of a neighbour operation along its edges to the tallies: `rows` has the rows of each, of
- * `row_items` items. */
+/* Adds the messages of a neighbour operation in one direction to the tallies of the neighbours' ranks. Slot i of `s`,
+ * the sources or the destinations, has a message of rows->items[i] rows, each of `row_items` items; several slots may
+ * have one rank and tag, whose messages match in order. */
 static void tally_slots_add(tally *all, const topology_slots *s, const frame_array *rows, int64_t row_items) {
     for (int64_t i = 0; i < s->number; i++) {
         int64_t nth = 0;

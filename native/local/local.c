@@ -232,8 +232,9 @@ static int local_numbers_gather(segment *s, const frame *f, uint64_t mine, uint6
     return local_round_make(s, f, &posts, 0, sizeof mine, 1, BEGINS);
 }
 
-/* Opens the memory for long posts, on all ranks or on none, in two rounds; does so once for a segment. Returns 0 or an
- * error code. */
+/* Opens the memory for long posts on all ranks, or on none if one rank cannot, and settles which for good: call it once
+ * for a segment, on all ranks. Rank 0 makes the memory; in one round the others get its number, and in another one all
+ * learn who has it. Returns 0 in either case (segment_long_settle), or an error code if a round fails. */
 static int local_long_posts_open(segment *s, const frame *f) {
     uint64_t numbers[MOST_RANKS] = {0};
     int all_have = 1;

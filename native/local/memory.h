@@ -51,9 +51,9 @@ static inline void memory_spin_pause(void) {
  * have quotas. */
 void memory_yield(int *spins);
 
-/* Waits a moment for another rank, between two reads after the spins; `turn` counts these waits from 0. Yields the
- * processor from the second turn on, and drives MPI's progress in each eighth. Returns 0, MPI's error code, or REFUSED
- * if the communicator was freed. */
+/* Makes one pause in a wait for another rank, between two reads of shared memory after the spins; `turn` counts these
+ * pauses from 0. Yields the processor in all turns but the first, drives MPI's progress in every eighth, and always
+ * looks whether the communicator was freed. Returns 0; MPI's error code; REFUSED if it was freed. */
 int memory_wait(const comm_entry *c, unsigned turn);
 
 /* Returns whether a wait should call memory_process_check in this turn. */

@@ -41,9 +41,9 @@ static int progress_has_moved(int64_t nanoseconds) {
     return nanoseconds > 2 * shortest;
 }
 
-/* Drives MPI's progress until it moves no message any more, or BURST times. Returns whether to go on: 0 once
- * progress_end was called, or if a call fails. Holds the lock `calling`. The probes are on MPI_COMM_WORLD: on
- * MPI_COMM_SELF MPICH would move nothing. */
+/* Drives MPI's progress by probes, BURST at most, until IDLE_CALLS in succession were too short to have moved a message
+ * (progress_has_moved). Returns whether to go on: 0 once progress_end was called, or if a probe fails. Takes the lock
+ * `calling`, and holds it all the time. The probes are on MPI_COMM_WORLD: on MPI_COMM_SELF MPICH would move nothing. */
 static int progress_mpi_call(const mpi_library *mpi) {
     pthread_mutex_lock(&calling);
     int goes_on = !ended;

@@ -287,8 +287,10 @@ static request *request_claim_anonymous(const frame *f) {
     return r;
 }
 
-/* Sets f->request to the request that the call waits for, NULL for none, and f->started, f->agreement and f->status
- * from it. Returns 0 or REFUSED. */
+/* Sets f->request to the request that a wait is for, which no other call can wait for from then on, and f->started,
+ * f->agreement and f->status from it. With an id this is the request that has the id; with an empty id any request
+ * without one, which is complete by then. f->request is NULL for the id of no request, or if no request fits. Returns
+ * 0, or REFUSED for an id that cannot be waited for. */
 static int request_claim(frame *f) {
     request *r = NULL;
     if (f->id.count == 0)

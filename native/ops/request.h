@@ -51,12 +51,14 @@ typedef struct request {
  * REFUSED; without memory for a call that starts, as facts_fail (facts.h). */
 int request_attach(frame *f);
 
-/* Ends a call that starts a request or waits for one, with its code: writes the id of the request that it started, or
- * frees the request that it waited for, unless the request was abandoned. */
+/* Ends a call that starts a request or waits for one, with the call's code. A start with code 0 writes the request's id
+ * to its result, and the request can be waited for; a start that failed frees its request. A wait frees its request
+ * whatever the code; a send to this rank itself is left to MPI, which completes it when it is received. Does nothing
+ * without f->request: for a wait that has found none, and after request_abandon. */
 void request_finish(frame *f, int code);
 
-/* Leaves the request and its memory to MPI for good, where MPI may still use the memory: a collective call that will
- * never be complete, or a receive that cannot be cancelled. */
+/* Leaves the request and its memory to MPI for good, and sets f->request to NULL. For a request whose memory MPI may
+ * still use: a collective call that will never be complete, or a receive that cannot be cancelled. */
 void request_abandon(frame *f);
 
 /* Sends a message as MPI_Send does. Returns 0 or an error code. A message to this rank itself is sent by MPI_Isend from

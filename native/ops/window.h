@@ -10,8 +10,10 @@
  * f->packed. Copies the template to the result if XLA gave them different memory. Returns 0, or as facts_fail. */
 int window_begin(frame *f);
 
-/* Completes a call that received a window: sets f->arrived, unpacks the message, and fills the rest of the box with the
- * item of the attribute "fill", if there is one. Returns 0 or MPI's error code. */
+/* Completes a call that received its message into a window, a box of the result's array: sets f->arrived, the bytes of
+ * the message, from f->status, unpacks the message from f->packed unless it was received in place, and fills the items
+ * of the box behind a shorter message with the item of the attribute "fill", if there is one. Returns 0 or MPI's error
+ * code. */
 int window_received(frame *f);
 
 /* Gives back the memory of window_begin, whatever has failed since. */

@@ -184,8 +184,9 @@ static int nccl_begin(frame *f) {
 }
 
 /* Puts a call on the stream through NCCL; with nccl_calls_synchronous_set waits for the stream before and after it.
- * Returns 0 or REFUSED; if waiting fails, as facts_fail. The watchdog must not count the work that the stream has to do
- * before the call: device_wait marks that time as a pause. */
+ * Returns 0 or REFUSED. A wait that fails ends the job if the call is collective, since the other ranks wait for this
+ * one; else it returns REFUSED. The watchdog must not count the work that the stream has to do before the call:
+ * device_wait marks that time as a pause. */
 static int nccl_run(frame *f, const operation *o) {
     const device *d = frame_device(f);
     const int is_waited_for = atomic_load_explicit(&waits, memory_order_relaxed);

@@ -167,8 +167,9 @@ int trampoline_wait(trampoline_handle *request, void *ignored) {
     return code;
 }
 
-/* Sets `*part` to the communicator that the front end has offered for this clique, removes the offer, and returns 0.
- * Ends the job if there is none: XLA does not look at the returned code, and would go on with no communicator. */
+/* Sets `*part` to the communicator that the front end has offered for the clique of devices with the first device
+ * `color`, where this process has the place `key`, removes the offer, and returns 0; `comm` is ignored. Ends the job if
+ * there is none: XLA does not look at the returned code, and would go on with no communicator. */
 int trampoline_comm_split(trampoline_handle comm, int color, int key, trampoline_handle *part) {
     (void)comm;
     const int64_t found = clique_offer_take(color, key);

@@ -345,8 +345,11 @@ static void deadline_left_add(int64_t rank) {
     if (left_count < deadline.ranks) left_ranks[left_count++] = rank;
 }
 
-/* Receives, handles and frees all letters that have arrived: answers questions, keeps answers, holds back for claims,
- * and records which ranks have left. */
+/* Receives and handles all letters that have arrived. A question for this rank's state, or for the ranks that have
+ * left, is answered. An answer to this rank's inquiry is kept, with its memory; all other letters are freed. A claim
+ * stops this rank's inquiry, and its reports for some time (deadline_hold_back), until the claim is dropped. A letter
+ * that a report was printed marks this rank's waits as reported, and one that its sender has left adds the sender to
+ * left_ranks. */
 static void deadline_letters_read(void) {
     post_letter letter;
     while (deadline.talks && post_receive(&letter)) {

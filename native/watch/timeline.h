@@ -138,8 +138,8 @@ typedef void timeline_definition(timeline *t, uint32_t number, const void *key);
  */
 uint16_t timeline_number_of(timeline *t, const void *key, timeline_definition *define);
 
-/* Adds a text or a list of so many bytes to the file, in as many records as it takes; what the file has no room for is
- * left out. */
+/* Adds the `size` bytes of a text or a list to the file, in as many records as they take, each with this kind and
+ * number. Once the file is full, the trace ends, and the rest of the bytes is left out. */
 void timeline_add_parts(timeline *t, uint32_t kind, uint32_t number, const void *bytes, size_t size);
 
 /* Writes the new records of all timelines to their files, and returns when that is done. Takes their locks. */

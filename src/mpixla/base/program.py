@@ -89,7 +89,10 @@ def _end_early(did: str, more: str, status: int) -> bool:
 
 
 def _abort_job(status: int) -> None:
-    """Abort the job by MPI_Abort, starting MPI first if needed; return if there is no MPI, or it is finalized."""
+    """Abort the job by MPI_Abort, starting MPI if needed; return if that fails or MPI has ended; SIGALRM if it hangs.
+
+    The alarm comes after ``_STARTING`` seconds, and ends this process.
+    """
     # If other ranks never start MPI, the signal kills this process, and its launcher then ends the job.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(_STARTING)

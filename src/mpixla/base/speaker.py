@@ -9,7 +9,10 @@ from . import started
 
 
 def _open_standard_error() -> TextIO | None:
-    """Return a file of the standard error that this process was started with; None if there is none."""
+    """Return ``sys.__stderr__``, or where ``mpixla run`` has kept stderr's descriptor, a new file of that descriptor.
+
+    ``sys.__stderr__`` if the program has closed the descriptor; it is None in a process without standard error.
+    """
     descriptor = started.standard_error()
     if descriptor == 2:
         return sys.__stderr__

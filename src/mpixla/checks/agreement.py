@@ -55,7 +55,7 @@ def _start_checks(modes: Sequence[str | None]) -> None:
 
 
 def _read_local() -> bool:
-    """Return whether calls may bypass MPI on this rank: by default, unless a tool intercepts MPI's calls."""
+    """Return whether this rank's ``MPIXLA_LOCAL`` allows shared memory; if unset, True unless a tool intercepts MPI."""
     return settings.is_on("MPIXLA_LOCAL", otherwise=not native.lib.mpixla_mpi_tool())
 
 
@@ -66,7 +66,7 @@ def _start_local(rank_settings: Sequence[bool]) -> None:
 
 
 def _read_progress() -> bool:
-    """Return whether ``MPIXLA_PROGRESS`` is unset, so that the progress thread depends on the number of hosts."""
+    """Return whether ``MPIXLA_PROGRESS`` is unset or empty on this rank: then several hosts get a progress thread."""
     return not os.environ.get(_PROGRESS)
 
 

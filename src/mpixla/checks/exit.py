@@ -77,7 +77,7 @@ def _is_interactive() -> bool:
 
 
 def can_abort() -> bool:
-    """Return whether a failure aborts the job: allowed, MPI runs, others may wait, and no interactive session."""
+    """Return whether a failure may abort the job: not in forks or interactively, after MPI, with MPIXLA_ABORT=0."""
     return _aborts and not _is_interactive() and not MPI.Is_finalized() and others_may_wait()
 
 
@@ -85,7 +85,7 @@ _ABORTED = ", so the whole job is aborted. Set MPIXLA_ABORT=0 to let the other r
 
 
 def end_job(did: str, more: str = "", status: int = 1) -> NoReturn:
-    """Print why this rank has ended, once for all ranks with the same message, and abort the job."""
+    """Print what this rank ``did`` and ``more``, once for all ranks with the same message, and abort the job."""
     abort.limit_end(status)
     _abort_after_print(_print_once(did, more), status)
 
@@ -121,7 +121,7 @@ def program_fails(kind: type[BaseException]) -> None:
 
 
 def _abort_unless_all(did: str, more: str = "", status: int = 1) -> None:
-    """Print why this rank has ended, and abort the job unless all ranks end alike, such as after a usage error."""
+    """Print what this rank ``did`` and ``more``, and abort the job; return if all ranks have printed the same."""
     told = _print_once(did, more, ".")
     if not told.by_all:
         _abort_after_print(told, status)

@@ -89,7 +89,7 @@ def format_packed(text: str, parts: Sequence[Any]) -> str:
 
 
 def key_of_caller() -> int | str:
-    """Return the part of a key that tells call sites of eager programs apart.
+    """Return an eager program's part of its key: the call's site if ranks ask for reports, else its packed leaves.
 
     A program contains the description of its packed leaves, and with reports also its call site.
     """

@@ -24,7 +24,7 @@ _BAD, _OFF, _UNSET = -1.0, 0.0, 1e-9
 
 
 def read_settings() -> tuple[float, tuple[str, str, int]]:
-    """Return MPIXLA_TIMEOUT in seconds (-1 if invalid, 0 if off, 1e-9 if unset), and this process's host and ID."""
+    """Return MPIXLA_TIMEOUT in seconds (-1: invalid, 0: off, 1e-9: unset), and (host identifier, host name, PID)."""
     wanted = settings.time_limit(otherwise=_UNSET)
     return _BAD if wanted is None else wanted, (
         clock.host_identifier("pid"),
@@ -34,7 +34,13 @@ def read_settings() -> tuple[float, tuple[str, str, int]]:
 
 
 def start_watchdog(rank_settings: Sequence[tuple[float, tuple[str, str, int]]]) -> None:
-    """Start the thread that reports long calls and enforces the greatest limit, unless off, or unset with one rank.
+    """Start the watchdog's thread, with the greatest limit of all ranks; not if that is 0, or unset with one rank.
+
+    It reports calls that wait for other ranks, and aborts the job after the limit; if no rank sets one, it only
+    reports. Collective, since the ranks make a communicator for reports.
+
+    Args:
+        rank_settings: the result of ``read_settings`` of each rank, in the order of ranks.
 
     Raises:
         ValueError: on all ranks, if ``MPIXLA_TIMEOUT`` is no time on one of them.

@@ -98,7 +98,7 @@ def send(x: Any, token: Any, dest: int, tag: int = 0, comm: MPI.Comm | None = No
 
 
 def make_modules() -> dict[str, ModuleType]:
-    """Return JPI's modules by name. As importing JPI does, this turns on JAX's 64-bit types."""
+    """Make and return modules with JPI's names for mpixla's functions, and turn on JAX's 64-bit types, as JPI does."""
     jax.config.update("jax_enable_x64", True)
     ops = {f.__name__: f for f in (allgather, allreduce, barrier, bcast, gather, recv, scatter, send)}
     # As an attribute, jpi.allreduce is the function; in an import statement, it is the module with the function.

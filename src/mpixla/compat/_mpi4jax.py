@@ -149,7 +149,7 @@ def _wait_for_programs(platform: str = "cpu") -> None:
 
 
 def make_modules(*, tokens: bool) -> dict[str, ModuleType]:
-    """Return the modules of mpi4jax's API with tokens, or of the one without, by name."""
+    """Make and return modules, by name, with the API of mpi4jax before 0.8 (``tokens``) or since, over mpixla."""
     ops = {name: (_make_with_token if tokens else _make_without_token)(name) for name in _OPERATIONS}
     support = {
         "has_cuda_support": mpixla.has_cuda_support,

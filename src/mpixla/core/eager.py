@@ -60,7 +60,7 @@ _clock = itertools.count()
 )
 @dataclass(frozen=True)
 class _PartialResult:
-    """The output of a program whose result is not all computed: what is computed, and where each leaf is."""
+    """The output of a program without the result's leaves that are operands: the computed leaves, and all places."""
 
     computed: list[Any]
     structure: Any
@@ -132,7 +132,11 @@ class _Program:
 
 
 def _bind_sealed(function: Callable[..., Any], operands: Sequence[Any]) -> Any:
-    """Bind a function's jaxpr by ``sealed_p``; return its results, in a _PartialResult if some are operands."""
+    """Trace a function, bind its jaxpr by ``sealed_p``, and return its pytree of results, or a _PartialResult.
+
+    A _PartialResult if one of the results is an operand itself, which the caller puts into its place, or if no result
+    is computed, so that the caller must wait for the call. A _RefusedCall if the trace has returned one.
+    """
     jaxpr, result = jax.make_jaxpr(function, return_shape=True)(*operands)
     if isinstance(result, _RefusedCall):
         return result
@@ -154,7 +158,7 @@ _copy = jax.jit(lambda numbers: numbers)  # six times as fast as jax.device_put
 
 @functools.lru_cache(_LIMIT)
 def _copy_to_device(most: Sequence[int], *numbers: int) -> jax.Array | None:
-    """Return the numbers as an operand; None if one is greater than ``most`` says."""
+    """Return the numbers as one int32 array, kept for later calls; None if one is above its bound in ``most``."""
     if any(map(operator.gt, numbers, most)):
         return None
     with jax.transfer_guard_host_to_device("allow"), jax.disable_jit(False):  # these are no arrays of the user's
@@ -167,7 +171,7 @@ _programs: dict[_Key, _Program] = {}
 
 
 def _find_program(key: _Key) -> _Program | None:
-    """Return a key's program; None if there is none, or its communicator or reduction was freed: then drop it."""
+    """Return a key's program, now the last used; None if there is none, or an owner of it was freed: then drop it."""
     program = _programs.get(key)
     if program is not None:
         if program.owners and not all(map(is_alive, program.owners)):
@@ -233,7 +237,7 @@ _array_types: set[type] = set()  # since isinstance takes longer
 
 
 def _is_operand(x: Any) -> bool:
-    """Return True for a JAX array, or a pytree of JAX arrays alone, at least one, in a hashable structure."""
+    """Return True for a JAX array, whose type it notes, or a hashable pytree of one or more leaves, all JAX arrays."""
     if isinstance(x, jax.Array):
         _array_types.add(type(x))
         return True
@@ -354,7 +358,7 @@ def _owners_of(params: dict[str, Any]) -> list[Comm | Reduction]:
 
 
 def call_eagerly(primitive: Primitive, *operands: Any, **params: Any) -> list[Any]:
-    """Run a primitive outside of a trace, by a compiled program that is kept; fill its status object.
+    """Run a primitive outside of a trace by a kept compiled program, fill its status object, and return its results.
 
     Raises:
         FloatingPointError: in JAX's search for a NaN, which would make the call on one rank alone.

@@ -48,7 +48,7 @@ VARYING: Final = "varying"
 
 
 def counts_once(comm: Comm) -> bool:
-    """Return True if JAX's types can say that a result is the same on all ranks: always outside of ``jax.shard_map``.
+    """Return True outside of ``jax.shard_map``, and inside if its types can mark a result as the same on all ranks.
 
     Inside ``jax.shard_map`` over several devices JAX's types must be able to express it: all axes of the mesh are
     tracked, and the communicator is as large as the mesh.
@@ -144,7 +144,7 @@ def _lower_side(row: native.Op, ctx: Any, *operands: Any, on_root: bool, **param
 
 
 def _is_argument(value: Any) -> bool:
-    """Return True if an MLIR value is an argument of the whole program."""
+    """Return True if an MLIR value is an argument of the function ``main``, and so of the whole program."""
     block = value.owner
     if not isinstance(block, mlir.ir.Block):
         return False
@@ -276,7 +276,7 @@ def keep_from_cache() -> None:
 
 
 def _has_two_of_a_process(mesh: Any) -> bool:
-    """Return True if two of a mesh's devices are of one process; without a mesh, if this process has several."""
+    """Return True if a process has two of a mesh's devices; for no concrete mesh, if this process has two devices."""
     if not isinstance(mesh, jax.sharding.Mesh):
         return jax.local_device_count() > 1
     processes = [device.process_index for device in mesh.devices.flat]

@@ -167,7 +167,7 @@ def _define_transpose(primitive: Primitive, transpose: Transpose) -> None:
 
 
 def with_batch_at(axis: int, operands: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
-    """Return the operands with their batch axes at ``axis`` (-1: the last), broadcast where they have none."""
+    """Return the operands with batch axes at ``axis`` (-1: last), broadcast where None; one of ``dims`` is no None."""
     size = next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
 
     def move_batch(x: Any, d: int | None) -> Any:

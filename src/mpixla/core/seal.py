@@ -80,15 +80,15 @@ mlir.register_lowering(sealed_p, _lower, cacheable=False)  # for primitive._is_a
 
 
 def computes_results(jaxpr: Any) -> bool:
-    """Return True if a program computes any of its results."""
+    """Return True if an equation makes a result of the program; False if all are arguments or constants, or none."""
     made = {id(v) for eqn in jaxpr.jaxpr.eqns for v in eqn.outvars}
     return any(id(v) in made for v in jaxpr.jaxpr.outvars)
 
 
 def seal_program(jaxpr: Any) -> Any:
-    """Wrap a jaxpr in one ``sealed_p`` equation without the ordered effect; unchanged if it computes no result.
+    """Return a jaxpr of one ``sealed_p`` equation without the ordered effect; ``jaxpr`` if no equation makes a result.
 
-    JAX waits for a program without computed results by the effect.
+    JAX waits by the effect for a program whose results are all arguments or constants, or that has none.
     """
     if not computes_results(jaxpr):
         return jaxpr

@@ -27,7 +27,7 @@ _hold = Primitive("hold")  # the identity; operands[first:] depend on operands[:
 
 
 def sequence_after(first: Sequence[Any], then: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Return both lists unchanged, with a data dependence by which XLA computes ``then`` after ``first``."""
+    """Return both lists unchanged, tied so that XLA computes users of ``then`` after ``first``; untied if one is []."""
     if not first or not then:
         return list(first), list(then)
     held = _hold.bind(*first, *then, first=len(first))

@@ -36,7 +36,7 @@ class RequestBase:
 
 
 def started_in(data: Any) -> list[Any]:
-    """Return all requests in a pytree."""
+    """Return all requests in a pytree, which may be a request itself; [] for none."""
     leaves = jax.tree.leaves(data, is_leaf=lambda x: isinstance(x, RequestBase))
     return [x for x in leaves if isinstance(x, RequestBase)]
 
@@ -66,12 +66,12 @@ def as_template(x: Any) -> Any:
 
 
 def is_key(x: Any) -> bool:
-    """Return True if ``x`` is an array of PRNG keys."""
+    """Return True if ``x`` is a JAX array of typed PRNG keys, as ``jax.random.key`` makes."""
     return isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 def _is_array(x: Any) -> bool:
-    """Return True if ``x`` is one array (or None) and no pytree and no array of PRNG keys.
+    """Return True if ``x`` is a single leaf, or None, which ``as_array`` refuses; False for PRNG keys and pytrees.
 
     It gets None, too, and refuses it: to JAX None is a pytree without arrays, for which there is nothing to do.
     """

@@ -22,23 +22,23 @@ OPERAND: Final = "operand"
 
 
 def is_operand(param: Any) -> bool:
-    """Return True if a parameter's numbers are known only at run time."""
+    """Return True for ``OPERAND``, the parameter of a rank, tag or counts that are in the last operand, at run time."""
     return isinstance(param, str) and param == OPERAND
 
 
 def full_params(params: dict[str, Any]) -> dict[str, Any]:
-    """Return a primitive's parameters, with those of the call that it starts or waits for (ops/request.py)."""
+    """Return a primitive's parameters; of a start or a wait also those of the started call, its parameter ``call``."""
     call = params.get("call")
     return {**params, **vars(call)} if hasattr(call, "comm") else params
 
 
 def has_values(params: dict[str, Any]) -> bool:
-    """Return True if the last operand holds the numbers known at run time."""
+    """Return True if a parameter is ``OPERAND``, so that the primitive's last operand holds the numbers at run time."""
     return any(map(is_operand, full_params(params).values()))
 
 
 def is_traced(x: Any) -> bool:
-    """Return True if a number is known only at run time."""
+    """Return True for a JAX tracer, a value that is known only when the program runs."""
     return isinstance(x, jax.core.Tracer)
 
 
@@ -79,7 +79,7 @@ def status_types(array: ShapedArray, status: Status = NO_STATUS) -> list[ShapedA
 
 
 def divide_length(numbers: Any, batch: int) -> Any:
-    """Return the numbers of a message that carries a batch, with the length of one example's part."""
+    """Return (source, tag, length) with the length divided by ``batch``, the number of examples in the message."""
     return numbers if batch == 1 else numbers.at[2].set(numbers[2] // max(batch, 1))
 
 

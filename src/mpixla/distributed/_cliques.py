@@ -61,7 +61,7 @@ _end_is_said: list[MPI.Request] = []
 
 
 def _wait_for_all_ends(*_: object) -> None:
-    """Tell all other ranks that this rank has ended its program, and wait until all have; do so only once.
+    """Tell all other ranks that this one has ended its program, and wait until all have; later calls return at once.
 
     A rank that waits for this one in a collective is reported by the time limit's thread, as in mpixla's operations
     (native/watch/deadline.c); a rank that waits for it before a program sees the message in ``_wait_for_ranks``.
@@ -128,7 +128,7 @@ def _item_size(dtype: str) -> int:
 
 
 def _open_clique(devices: tuple[Any, ...]) -> None:
-    """Make the communicator of XLA's collectives on these devices, once. All their ranks must call it."""
+    """Make XLA's communicator for these devices; later calls return at once. Collective over the devices' processes."""
     key = tuple(device.id for device in devices)
     with _opening.setdefault(key, threading.Lock()):
         if key in _opened:

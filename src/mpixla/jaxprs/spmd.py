@@ -103,15 +103,15 @@ class Primitive(required.Primitive):
         return super().bind(*operands, **params)
 
     def def_abstract_eval(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Define the rule for the results' types."""
+        """Define the rule for the results' types, of a primitive without effects, and return it."""
         self.def_effectful_abstract_eval(lambda *operands, **params: (rule(*operands, **params), set()))
         return rule
 
     def def_effectful_abstract_eval(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Define the rule for the results' types and the effects; it adds the varying axes to the types."""
+        """Define the rule for types and effects, and return it; in shard_map the types get its varying axes as well."""
 
         def abstract_eval(*operands: Any, **params: Any) -> Any:
-            """Apply ``rule``, and add the varying axes of ``jax.shard_map`` to the results' types."""
+            """Return ``rule``'s types and effects; in shard_map the types vary over all axes, or none if replicated."""
             results, effects = rule(*operands, **params)
             if axes := tracked_axes():
                 axes = frozenset() if self.replicates(params) else axes

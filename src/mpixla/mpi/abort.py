@@ -17,7 +17,7 @@ exit_at_once = os._exit  # the original: run/process.py replaces it
 
 
 def limit_end(status: int) -> None:
-    """Start a deadline of some seconds, after which the C library ends this process with a status."""
+    """Return at once; ``_MOST`` seconds later the C library ends this process with ``status``, if it still runs."""
     lib.mpixla_job_limit(_MOST, status)
 
 
@@ -29,7 +29,7 @@ def abort_job(sentence: str, status: int = 1) -> NoReturn:
 
 
 def end_all_ranks(status: int, seconds: float = 0.0) -> NoReturn:
-    """Flush this rank's output, wait for some seconds, and abort the whole job with a status."""
+    """Flush this rank's output, wait for ``seconds``, and abort the job; just exit if MPI cannot be called."""
     limit_end(status)
     if not output.is_running():
         output.flush_output()

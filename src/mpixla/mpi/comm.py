@@ -146,7 +146,7 @@ when_freed: list[Callable[[], None]] = []
 
 
 def is_alive(thing: Comm | Reduction) -> bool:
-    """Return whether a communicator or reduction has not been freed."""
+    """Return whether a communicator or reduction is not freed; always True for a predefined reduction."""
     if isinstance(thing, Comm):
         return bool(native.lib.mpixla_comm_is_alive(thing.id))
     return not thing.is_user_made or bool(native.lib.mpixla_reduction_is_alive(thing.id))
@@ -229,7 +229,7 @@ def get_default_comm() -> MPI.Intracomm:
 
 
 def is_default(comm: MPI.Comm) -> bool:
-    """Return whether operations take a communicator for their default one."""
+    """Return whether a communicator is ``get_default_comm``'s, which operations take for None, and is not freed."""
     return _users_is_alive and comm == _users
 
 

@@ -88,7 +88,7 @@ class _HelperRow(NamedTuple):
 
 
 def target_of(name: str) -> str:
-    """Return the custom call target of a row of the tables of handlers."""
+    """Return the name of XLA's custom call target for the row ``name`` of ops.def or a helper: mpixla_name."""
     return "mpixla_" + name
 
 
@@ -239,7 +239,7 @@ def handle_of(mpi_object: Any) -> int:
 
 
 def find_mpi(mpi_name: str) -> Any:
-    """Return mpi4py's object with this MPI name."""
+    """Return mpi4py's object with an MPI name, such as MPI.SUM for MPI_SUM; AttributeError if it has none."""
     return getattr(MPI, mpi_name.removeprefix("MPI_"))
 
 

@@ -42,7 +42,7 @@ _STATIC = "under jit, mark the argument as static (static_argnums or static_argn
 
 
 def as_static(value: Any, what: str, name: str, kind: str) -> Any:
-    """Return a value that is known when tracing; raise TypeError for a tracer, in place of a Python ``kind``."""
+    """Return ``value`` unchanged; raise TypeError, which asks for a Python ``kind``, such as int, if it is traced."""
     if is_traced(value):
         raise TypeError(
             f"{what} of {name} is a traced value ({value.aval}), but must be known when tracing, because it decides "
@@ -52,7 +52,7 @@ def as_static(value: Any, what: str, name: str, kind: str) -> Any:
 
 
 def as_integer(value: Any, what: str, name: str) -> int:
-    """Return a static integer as an int; raise TypeError for a traced value or another type."""
+    """Return an integer of Python, NumPy or JAX as an int; raise TypeError for a traced value or another type."""
     as_static(value, what, name, "integer")
     try:
         return int(value.__index__())
@@ -70,7 +70,7 @@ _left_to_calls = contextvars.ContextVar("mpixla: calls refuse wrong ranks", defa
 
 @contextlib.contextmanager
 def leave_ranks_to_calls() -> Iterator[None]:
-    """Turn off, in this context, the check that ranks exist while tracing: the call makes it when it runs.
+    """Let ``as_rank`` take any integer in the with body of this context: the call checks its ranks when it runs.
 
     So a branch that is traced on all ranks, and taken only where its rank exists, can contain such a rank.
     """
@@ -82,7 +82,18 @@ def leave_ranks_to_calls() -> Iterator[None]:
 
 
 def as_rank(value: Any, what: str, name: str, comm: Comm) -> int:
-    """Return a static rank; raise ValueError if the communicator lacks it, unless ``leave_ranks_to_calls``."""
+    """Return a static rank from 0 to size - 1, no ``PROC_NULL``; in ``leave_ranks_to_calls`` any static integer.
+
+    Args:
+        value: the argument of the user.
+        what: the argument's name, for messages.
+        name: the operation's name, for messages.
+        comm: the communicator of the rank.
+
+    Raises:
+        TypeError: for a traced value or no integer.
+        ValueError: for an integer that is no rank of ``comm``.
+    """
     rank = as_integer(value, what, name)
     if not 0 <= rank < comm.size and not _left_to_calls.get():
         alone = MPI.COMM_WORLD.Get_size() == 1
@@ -120,7 +131,7 @@ def _as_shift(shift: Shift, what: str, name: str, comm: Comm) -> Shift:
 
 
 def _as_peer(value: Any, what: str, name: str, comm: Comm) -> Rank:
-    """Return a rank, a ``Shift``, ``native.PROC_NULL``, or for a source ``ANY_SOURCE``; ValueError for no such rank."""
+    """Return a rank, ``Shift``, ``native.PROC_NULL``, or if a source ``native.ANY_SOURCE``; ValueError for no rank."""
     if isinstance(value, Shift):
         return _as_shift(value, what, name, comm)
     rank = as_integer(value, what, name)
@@ -134,7 +145,7 @@ def _as_peer(value: Any, what: str, name: str, comm: Comm) -> Rank:
 
 
 def _as_tag(value: Any, what: str, name: str, *, or_any: bool) -> Tag:
-    """Return a static tag, or with ``or_any`` ``native.ANY_TAG``; raise ValueError if this MPI has no such tag."""
+    """Return a static tag, 0 to MPI's ``TAG_UB``, or if ``or_any`` ``native.ANY_TAG``; ValueError for any other."""
     tag = as_integer(value, what, name)
     if or_any and tag == MPI.ANY_TAG:
         return native.ANY_TAG
@@ -173,7 +184,7 @@ def as_axes(axes: Sequence[int], x: jax.Array, said: str, rule: str = "") -> tup
 
 
 def as_capacity(capacity: Any, template: Any, name: str) -> int | None:
-    """Return a capacity in rows, None for static counts; raise TypeError for a template without a capacity."""
+    """Return a capacity in rows, 0 or more, or None (static counts); TypeError for a template without a capacity."""
     if capacity is None:
         if template is not None:
             raise TypeError(
@@ -187,7 +198,7 @@ def as_capacity(capacity: Any, template: Any, name: str) -> int | None:
 
 
 def as_counts(value: Any, what: str, name: str, number: int, each: str, capacity: int | None) -> Any:
-    """Return row counts, a static tuple, or with a capacity an array; raise ValueError unless there are ``number``."""
+    """Return ``number`` row counts, one for ``each``: a static tuple, or with a capacity an array; else ValueError."""
     if capacity is None:
         return _static_counts(value, what, name, number, each)
     counts = as_integers(value, what, name)
@@ -241,7 +252,7 @@ def as_integers(value: Any, what: str, name: str) -> jax.Array:
 
 
 def as_reduction(op: Any, x: jax.Array, name: str) -> Reduction:
-    """Return the ``Reduction`` of an mpi4py reduction; raise TypeError if it does not apply to the array's dtype."""
+    """Return the ``Reduction`` of the mpi4py op ``op``; raise TypeError if it does not apply to the dtype of ``x``."""
     reduction = reduction_of(op)
     kind = native.dtypes[x.dtype.name].kind
     if reduction.kinds is not None and kind not in reduction.kinds:
@@ -257,7 +268,7 @@ def as_reduction(op: Any, x: jax.Array, name: str) -> Reduction:
 
 
 def as_convention(cotangent: Any, name: str, comm: Comm) -> str:
-    """Check ``cotangent`` and return it; VARYING where JAX's types cannot mark a result as equal on all ranks.
+    """Return ``cotangent`` (ValueError if neither word), or VARYING where types cannot mark results as replicated.
 
     With VARYING the cotangents of all ranks count in reverse mode, else each result's cotangent once.
     """

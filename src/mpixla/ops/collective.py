@@ -46,7 +46,7 @@ SUM = reduction_of(MPI.SUM)
 
 
 def reduction_weights(x: Any, comm: Comm, op: Reduction) -> Any:
-    """Return the derivative of a reduction's result by this rank's ``x``, entry by entry; it communicates."""
+    """Return the derivative of PROD, MAX or MIN by this rank's ``x``, entry by entry; collective."""
     if op.name == "PROD":  # the product of all others, which is right where a factor is zero
         before, after = (exscan_p.bind(x, comm=comm, op=op, reverse=reverse)[0] for reverse in (False, True))
         return before * after
@@ -56,7 +56,7 @@ def reduction_weights(x: Any, comm: Comm, op: Reduction) -> Any:
 
 
 def _equals_as_sent(x: Any, extremes: Any) -> Any:
-    """Return which entries of ``x``, exactly as it was sent, are equal to the extremes.
+    """Return a mask of the entries of ``x`` that are equal to ``extremes``, for the ``x`` sent, not recomputed.
 
     For the comparison alone XLA might recompute ``x``.
     """
@@ -93,25 +93,25 @@ def weighted_for_ranks(scan: Primitive, x: Any, t: Any, comm: Comm, op: Reductio
 
 
 def _weighted_prefix(scan: Primitive, x: Any, t: Any, comm: Comm, op: Reduction, reverse: bool) -> list[Any]:
-    """Return the tangent of scan or exscan with PROD, MAX or MIN."""
+    """Return [the tangent of scan or exscan with PROD, MAX or MIN], by a reduce_scatter; collective."""
     return reduce_scatter_p.bind(weighted_for_ranks(scan, x, t, comm, op, reverse), comm=comm, op=SUM)
 
 
 def replicated_cotangent(ct: Any, comm: Comm, cotangent: str) -> Any:
-    """Return the operand's cotangent from ``ct`` of a result equal on all ranks: ``ct``, if VARYING its sum."""
+    """Return the operand's cotangent for a result equal on all ranks: ``ct``, or if VARYING its sum over all ranks."""
     if cotangent == VARYING:
         return allreduce_p.bind(ct, comm=comm, op=SUM, cotangent=VARYING)[0]
     return pvary_p.bind(ct, comm=comm)[0]
 
 
 def transpose_to_scatter(scatter: Primitive, ct: Any, *values: Any, comm: Comm, root: int, **params: Any) -> list[Any]:
-    """Return the operand's cotangent of ``gather`` or ``gatherv``, whose result off the root is the operand."""
+    """Return [gather's cotangent], by ``scatter`` of the root's ``ct``; others add their own, as they got ``x``."""
     (part,) = scatter.bind(ct, *values, comm=comm, root=root, **params)
     return [part if comm.rank == root else part + ct]
 
 
 def transpose_to_gather(gather: Primitive, ct: Any, *values: Any, comm: Comm, root: int, **params: Any) -> list[Any]:
-    """Return the operand's cotangent of ``scatter`` or ``scatterv``, whose operand off the root is a template."""
+    """Return [scatter's cotangent], by ``gather`` of all ``ct`` on the root; zeros elsewhere, for templates."""
     (whole,) = gather.bind(ct, *values, comm=comm, root=root, **params)
     # Off the root zeros that depend on the call, so that their derivative contains it.
     return [whole if comm.rank == root else select_by_root(comm, root, whole)]
@@ -121,7 +121,7 @@ def transpose_to_gather(gather: Primitive, ct: Any, *values: Any, comm: Comm, ro
 
 
 def _as_axis(axis: Any, ndim: int, what: str, name: str, x: Any) -> int:
-    """Return a static axis of an array with ``ndim`` axes, made of ``x``, from the front; ValueError if it has none."""
+    """Return an axis of ``ndim`` axes, counted from the front; TypeError if traced, ValueError if there is none."""
     axis = as_integer(axis, what, name)
     if not -ndim <= axis < ndim:
         raise ValueError(f"{what} of {name} is {axis}, but must be one of {ndim} axes: x has shape {x.shape}.")
@@ -129,7 +129,7 @@ def _as_axis(axis: Any, ndim: int, what: str, name: str, x: Any) -> int:
 
 
 def _with_ranks_at(y: Any, axis: int, tiled: bool) -> Any:
-    """Return an array whose first axis has an entry for each rank with that axis at ``axis``, or joined to it."""
+    """Move an array's first axis, with an entry for each rank, to ``axis``, or if ``tiled`` join it to that axis."""
     moved = jnp.moveaxis(y, 0, axis) if axis else y
     if not tiled:
         return moved
@@ -137,7 +137,7 @@ def _with_ranks_at(y: Any, axis: int, tiled: bool) -> Any:
 
 
 def _with_ranks_first(x: Any, axis: int, tiled: bool, comm: Comm, what: str, name: str) -> Any:
-    """Return an array with the axis of the ranks first: ``axis``, or tiled as many equal parts of it.
+    """Move ``axis``, with an entry for each rank, to the front; if ``tiled`` split it into equal parts, one for each.
 
     Raises:
         ValueError: for an axis that does not have one entry for each rank, or tiled an equal number of them.
@@ -184,6 +184,7 @@ class _GatherOptions(TypedDict, total=False):
     cotangent: Cotangent
 
 
+# An array for an array, and for a pytree one of the same structure.
 @overload
 def allgather(x: ArrayLike, **options: Unpack[_GatherOptions]) -> jax.Array: ...
 @overload
@@ -192,7 +193,7 @@ def allgather(x: Tree, **options: Unpack[_GatherOptions]) -> Tree: ...
 def allgather(
     x: Any, *, axis: int = 0, tiled: bool = False, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED
 ) -> Any:
-    """Gather the arrays of all ranks on every rank.
+    """Gather the arrays of all ranks on every rank, stacked along a new axis, or joined along one if ``tiled``.
 
     Args:
         x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
@@ -266,6 +267,7 @@ pvary_p: Primitive = compose_primitive(
 pvary_p.takes_replicated = True
 
 
+# An array for an array, and for a pytree one of the same structure.
 @overload
 def allreduce(x: ArrayLike, op: MPI.Op, *, comm: MPI.Comm | None = ..., cotangent: Cotangent = ...) -> jax.Array: ...
 @overload
@@ -308,6 +310,7 @@ def allreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None, cotangent: Co
     return allreduce_p.bind(x, comm=c, op=reduction, cotangent=as_convention(cotangent, "allreduce", c))[0]
 
 
+# An array for an array, and for a pytree one of the same structure.
 @overload
 def pvary(x: ArrayLike, *, comm: MPI.Comm | None = ...) -> jax.Array: ...
 @overload
@@ -366,6 +369,7 @@ class _ExchangeOptions(TypedDict, total=False):
     comm: MPI.Comm | None
 
 
+# An array for an array, and for a pytree one of the same structure.
 @overload
 def alltoall(x: ArrayLike, **options: Unpack[_ExchangeOptions]) -> jax.Array: ...
 @overload
@@ -374,7 +378,7 @@ def alltoall(x: Tree, **options: Unpack[_ExchangeOptions]) -> Tree: ...
 def alltoall(
     x: Any, *, split_axis: int = 0, concat_axis: int = 0, tiled: bool = False, comm: MPI.Comm | None = None
 ) -> Any:
-    """Send a slice of this rank's array to each rank, and receive one from each.
+    """Send entry ``i`` of this rank's array to rank ``i``, and return the entries from all ranks in their order.
 
     Args:
         x: this rank's array of shape ``(size, ...)``, or a pytree of such arrays; ``x[i]`` goes to rank ``i``.
@@ -457,13 +461,14 @@ def _bcast_transpose_rule(ct: Any, *, types: Any, comm: Comm, root: int, cotange
 bcast_p: Primitive = make_primitive("bcast", same_abstract_eval, batch=BATCH_FIRST, transpose=_bcast_transpose_rule)
 
 
+# An array for an array, and for a pytree one of the same structure.
 @overload
 def bcast(x: ArrayLike, root: int, *, comm: MPI.Comm | None = ..., cotangent: Cotangent = ...) -> jax.Array: ...
 @overload
 def bcast(x: Tree, root: int, *, comm: MPI.Comm | None = ..., cotangent: Cotangent = ...) -> Tree: ...
 @call_per_dtype(reduces=False)
 def bcast(x: Any, root: int, *, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED) -> Any:
-    """Send the root's array to every rank.
+    """Send the root's array to every rank, and return it; elsewhere ``x`` gives only the shape and dtype.
 
     Args:
         x: on the root the array to send; elsewhere an array of the same shape and dtype, whose values do not matter. Or
@@ -525,13 +530,14 @@ exscan_p: Primitive = compose_primitive(
 )
 
 
+# An array for an array, and for a pytree one of the same structure.
 @overload
 def exscan(x: ArrayLike, op: MPI.Op, *, comm: MPI.Comm | None = ...) -> jax.Array: ...
 @overload
 def exscan(x: Tree, op: MPI.Op, *, comm: MPI.Comm | None = ...) -> Tree: ...
 @call_per_dtype(reduces=True)
 def exscan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
-    """Reduce, on each rank, the arrays of the ranks before it.
+    """Reduce, on each rank, the arrays of the ranks before it; the first rank gets the neutral element of ``op``.
 
     Args:
         x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
@@ -574,13 +580,14 @@ gather_p: Primitive = make_primitive(
 )
 
 
+# An array for an array, and for a pytree one of the same structure.
 @overload
 def gather(x: ArrayLike, root: int, *, comm: MPI.Comm | None = ...) -> jax.Array: ...
 @overload
 def gather(x: Tree, root: int, *, comm: MPI.Comm | None = ...) -> Tree: ...
 @call_per_leaf()
 def gather(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Any:
-    """Gather the arrays of all ranks on the root.
+    """Stack the arrays of all ranks along a new first axis on the root; return ``x`` itself on the other ranks.
 
     Args:
         x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
@@ -631,13 +638,14 @@ reduce_p: Primitive = make_primitive(
 )
 
 
+# An array for an array, and for a pytree one of the same structure.
 @overload
 def reduce(x: ArrayLike, op: MPI.Op, root: int, *, comm: MPI.Comm | None = ...) -> jax.Array: ...
 @overload
 def reduce(x: Tree, op: MPI.Op, root: int, *, comm: MPI.Comm | None = ...) -> Tree: ...
 @call_per_dtype(reduces=True)
 def reduce(x: Any, op: MPI.Op, root: int, *, comm: MPI.Comm | None = None) -> Any:
-    """Reduce the arrays of all ranks, element by element, with the result on the root.
+    """Reduce the arrays of all ranks, element by element, on the root; return ``x`` itself on the other ranks.
 
     Args:
         x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
@@ -706,13 +714,14 @@ class _ScatterOptions(TypedDict, total=False):
     comm: MPI.Comm | None
 
 
+# An array for an array, and for a pytree one of the same structure.
 @overload
 def reduce_scatter(x: ArrayLike, op: MPI.Op, **options: Unpack[_ScatterOptions]) -> jax.Array: ...
 @overload
 def reduce_scatter(x: Tree, op: MPI.Op, **options: Unpack[_ScatterOptions]) -> Tree: ...
 @eager(1)
 def reduce_scatter(x: Any, op: MPI.Op, *, axis: int = 0, tiled: bool = False, comm: MPI.Comm | None = None) -> Any:
-    """Reduce the arrays of all ranks, element by element, with a slice of the result on each rank.
+    """Reduce the arrays of all ranks, element by element; each rank gets its entry of the result along ``axis``.
 
     Args:
         x: this rank's array of shape ``(size, ...)``, of the same shape and dtype on every rank, or a pytree of such
@@ -772,6 +781,7 @@ scan_p: Primitive = make_primitive(
 )
 
 
+# An array for an array, and for a pytree one of the same structure.
 @overload
 def scan(x: ArrayLike, op: MPI.Op, *, comm: MPI.Comm | None = ...) -> jax.Array: ...
 @overload
@@ -822,13 +832,14 @@ scatter_p: Primitive = make_primitive(
 )
 
 
+# An array for an array, and for a pytree one of the same structure.
 @overload
 def scatter(x: ArrayLike, root: int, *, comm: MPI.Comm | None = ...) -> jax.Array: ...
 @overload
 def scatter(x: Tree, root: int, *, comm: MPI.Comm | None = ...) -> Tree: ...
 @call_per_leaf(keys=True)
 def scatter(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Any:
-    """Send a slice of the root's array to each rank.
+    """Send entry ``i`` of the root's array to rank ``i``; elsewhere ``x`` is a template of the result.
 
     Args:
         x: on the root an array of shape ``(size, ...)``, of which ``x[i]`` goes to rank ``i``; elsewhere a template

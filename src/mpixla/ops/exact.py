@@ -143,6 +143,7 @@ def check_floats(x: jax.Array, what: str, refusal: str) -> None:
         raise TypeError(f"{what} has dtype {x.dtype.name}, which has no zero. Convert it to float32.")
 
 
+# An array for an array, and for a pytree one of the same structure.
 @overload
 def fsum(
     x: ArrayLike,

@@ -67,7 +67,10 @@ def _is_list(values: Any) -> bool:
 
 
 def _integers_per_dimension(values: Any, what: str, dimensions: int, name: str) -> tuple[int, ...]:
-    """Return static integers, one for each dimension, as a tuple; raise ValueError for another number of them."""
+    """Return the integers of a list, or a single one as a list of one; ValueError if they are not ``dimensions``.
+
+    ``what`` and ``name`` are those of the argument and of the operation, for messages. TypeError if one is traced.
+    """
     values = list(as_static(values, what, name, "integer")) if _is_list(values) else [as_integer(values, what, name)]
     if len(values) != dimensions:
         raise ValueError(
@@ -78,7 +81,7 @@ def _integers_per_dimension(values: Any, what: str, dimensions: int, name: str) 
 
 
 def _as_widths(width: Any, dimensions: int, name: str) -> tuple[int, ...]:
-    """Return the widths of the ghost zones, one for each dimension; raise ValueError if negative or all zero."""
+    """Return the ghost zones' widths, one for each dimension, of a list or one int; ValueError if < 0 or all 0."""
     if _is_list(width):
         widths = _integers_per_dimension(width, "width", dimensions, name)
     else:
@@ -117,7 +120,7 @@ _LAST_TAG = 32767
 
 
 def _message_directions(widths: Sequence[int]) -> list[tuple[int, ...]]:
-    """Return the directions of messages, -1, 0 or 1 for each dimension, by the number of dimensions that they cross."""
+    """Return all directions but zero, -1, 0 or 1 for each dimension with a width, sorted by how many are not 0."""
     found = itertools.product(*((-1, 0, 1) if width else (0,) for width in widths))
     return sorted((way for way in found if any(way)), key=lambda way: sum(map(abs, way)))
 
@@ -128,7 +131,7 @@ def _neighbour_shift(way: Sequence[int], sign: int) -> Shift:
 
 
 def _message_bounds(x: Any, axes: Sequence[int], widths: Sequence[int], way: Sequence[int], inner: bool) -> Any:
-    """Return begin and end of the slice for a direction: at the block's border if ``inner``, else its ghost zone."""
+    """Return (begin, end) of the slice of ``x`` at the side ``way``: its border's items if ``inner``, else ghosts."""
     begin, end = [0] * x.ndim, list(x.shape)
     for axis, width, step in zip(axes, widths, way, strict=True):
         n = x.shape[axis]
@@ -155,7 +158,7 @@ class _HaloMessages:
     groups: tuple[tuple[int, ...], ...]  # of arrays that travel in one message: arrays of one dtype
 
     def cut_messages(self, blocks: Sequence[Any], way: Sequence[int], inner: bool) -> list[Any]:
-        """Return a message for each group of arrays: their borders in a direction if ``inner``, else their ghosts."""
+        """Return an array for each group of ``blocks``: the borders at the side ``way`` if ``inner``, else ghosts."""
         parts = [
             _cut(x, *_message_bounds(x, axes, self.widths, way, inner))
             for x, axes in zip(blocks, self.axes, strict=True)
@@ -163,7 +166,7 @@ class _HaloMessages:
         return [pack([parts[i] for i in places], 0) if len(places) > 1 else parts[places[0]] for places in self.groups]
 
     def put_ghosts(self, blocks: list[Any], way: Sequence[int], messages: Sequence[Any]) -> None:
-        """Replace each array in the list ``blocks`` by one with a direction's ghosts from these messages."""
+        """Replace, in the list ``blocks``, each array by one with the ghosts at the side ``way`` from ``messages``."""
         for places, message in zip(self.groups, messages, strict=True):
             bounds = [_message_bounds(blocks[i], self.axes[i], self.widths, way, False) for i in places]
             shapes = tuple(tuple(np.subtract(end, begin).tolist()) for begin, end in bounds)

@@ -140,6 +140,7 @@ neighbor_allgather_p: Primitive = compose_primitive(
 # The operations
 
 
+# An array for an array, and for a pytree one of the same structure.
 @overload
 def neighbor_allgather(x: ArrayLike, *, comm: MPI.Topocomm) -> jax.Array: ...
 @overload
@@ -181,6 +182,7 @@ def neighbor_allgather(x: Any, *, comm: MPI.Topocomm) -> Any:
     return neighbor_allgather_p.bind(x, comm=c, degrees=degrees)[0]
 
 
+# An array for an array, and for a pytree one of the same structure.
 @overload
 def neighbor_alltoall(x: ArrayLike, *, comm: MPI.Topocomm) -> jax.Array: ...
 @overload
@@ -223,6 +225,7 @@ def neighbor_alltoall(x: Any, *, comm: MPI.Topocomm) -> Any:
     return _exchange_rows(unwrap_keys(x), (1,) * degrees.out, (1,) * degrees.in_, c, degrees, back=False)
 
 
+# An array for an array, a pytree for a pytree; with ``capacity`` a pair of it and the counts.
 @overload
 def neighbor_alltoallv(
     x: ArrayLike, sendcounts: Any, recvcounts: Any = ..., *, capacity: None = ..., comm: MPI.Topocomm

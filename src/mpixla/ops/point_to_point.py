@@ -55,7 +55,7 @@ MessageStatus.__module__ = PACKAGE
 
 
 def _as_status(status: Any, return_status: Any, name: str) -> Status:
-    """Return the status that a receive's arguments ask for; raise TypeError if they ask for two."""
+    """Return a receive's Status: an object to fill, numbers as a result, or none; TypeError for both."""
     if not as_static_flag(return_status, "return_status", name):
         return status_of(status)
     if status is not None:
@@ -64,7 +64,7 @@ def _as_status(status: Any, return_status: Any, name: str) -> Status:
 
 
 def array_and_status(results: Sequence[Any]) -> Any:
-    """Return a receive's array; and its status, if that is a result."""
+    """Return a receive's array, or the pair of array and MessageStatus if the status is the second result."""
     array, *status = results
     return (array, MessageStatus(*jnp.unstack(status[0]))) if status else array
 
@@ -79,7 +79,7 @@ def _recv_abstract_eval(*operands: ShapedArray, status: Status, **params: Any) -
 
 
 def template_cotangent(ct: Any, source: Any, comm: Comm) -> Any:
-    """Return the cotangent of a template: the result's if the source is ``PROC_NULL``, else zeros.
+    """Return a template's cotangent: ``ct`` if the source, perhaps traced or a Shift, is ``PROC_NULL``, else zeros.
 
     The zeros have the same batch, since they may go on into a call that all ranks make.
     """
@@ -98,7 +98,11 @@ def if_any(recvtag: Any, then: Any, otherwise: Any) -> Any:
 
 
 def _recv_transpose_impl(ct: Any, *values: Any, comm: Comm, status: Status, **message: Any) -> list[Any]:
-    """Send the cotangent to the source, if it is a rank, and return the template's; TypeError for ``ANY_SOURCE``."""
+    """Send ``ct`` to recv's source; return the template's cotangent: zeros, or ``ct`` from ``PROC_NULL``, unsent.
+
+    Raises:
+        TypeError: for ``ANY_SOURCE``.
+    """
     known = join_numbers(message, values)
     source, tag = known["source"], known["recvtag"]
     if isinstance(source, jax.Array) or source != native.PROC_NULL:
@@ -140,6 +144,8 @@ class _RecvOptions(TypedDict, total=False):
     comm: MPI.Comm | None
 
 
+# With return_status=True a pair of the result and the status, else the result alone. The result is an array where
+# ``x`` is an array or a ShapeDtypeStruct (Template), else a pytree like ``x`` (Tree).
 @overload
 def recv(
     x: Template, source: Rank = ..., *, return_status: Literal[True], **more: Unpack[_RecvOptions]
@@ -176,7 +182,7 @@ def recv(
     status: MPI.Status | None = None,
     return_status: bool = False,
 ) -> Any:
-    """Receive an array from another rank.
+    """Receive an array from another rank, of the shape and dtype of the template ``x``.
 
     Args:
         x: a template: the result has its shape and dtype. ``x`` is not modified. It may be a ``jax.ShapeDtypeStruct``,
@@ -301,6 +307,8 @@ sendrecv_p: Primitive = make_primitive(
 )
 
 
+# With return_status=True a pair of the result and the status, else the result alone. The result is an array where
+# ``recvbuf`` is an array or a ShapeDtypeStruct (Template), else a pytree like ``recvbuf`` (Tree).
 @overload
 def sendrecv(
     sendbuf: Any,
@@ -401,6 +409,7 @@ def sendrecv(
 # shift
 
 
+# An array for an array, and for a pytree one of the same structure.
 @overload
 def shift(x: ArrayLike, disp: int, *, comm: MPI.Comm | None = ..., dimension: int = ...) -> jax.Array: ...
 @overload

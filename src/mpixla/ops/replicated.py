@@ -40,7 +40,7 @@ assert_replicated_p: Primitive = make_primitive(
 
 @functools.cache
 def _register_name(name: str) -> int:
-    """Return the hash of a name, equal on every rank; pass the name to the C library for its report, once."""
+    """Return a name's hash, equal on every rank; the first call for it passes the name to the C library's reports."""
     number = number_of(name.encode())
     native.check_result(native.lib.mpixla_site_name(number, name.encode()))
     return number
@@ -56,7 +56,7 @@ _ASSERTED, CHECKED, REPORTED = range(3)
 
 
 def compare_arrays(values: Mapping[str, Any], comm: Comm, checked: int) -> None:
-    """Compare named arrays between ranks: if they differ, fail (``CHECKED``), or print a report once (``REPORTED``)."""
+    """Compare named arrays between ranks, collectively; if unequal fail (``CHECKED``) or report (``REPORTED``)."""
     assert_replicated_p.bind(*values.values(), comm=comm, leaves=tuple(map(_register_name, values)), checked=checked)
 
 

@@ -241,7 +241,7 @@ def _reverse_by(name: str) -> _Back:
 
 
 def _reverse_by_convention(name: str, each: str) -> _Back:
-    """Make reverse mode use kind ``name`` if the ranks' cotangents count once, or kind ``each`` if each counts."""
+    """Return a function to the kind of reverse mode: ``name`` for REPLICATED cotangents, ``each`` for VARYING."""
     return lambda message: (each if message["cotangent"] == VARYING else name, {})
 
 
@@ -337,7 +337,10 @@ _KINDS = {
 
 
 def _reverse_call(call: _StartedCall, values: Sequence[Any]) -> tuple[_StartedCall, list[Any]]:
-    """Return the call that communicates the cotangents, and its ranks and tags known at run time."""
+    """Return the call that sends a started call's cotangents back, and [its traced ranks and tags], or [].
+
+    ``values``: likewise [the traced ranks and tags of ``call``], or []. The reverse of isend is irecv, and so on.
+    """
     name, message = call.kind.back(join_numbers(vars(call), values))
     params, route = split_numbers(message)
     # The tangent of any reduction is a sum.
@@ -539,6 +542,7 @@ class Request(RequestBase, Generic[Tree]):
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"a request has no {name}. request.wait() gives the result.")
 
+    # With return_status=True a pair of the result and the message's status, else the result alone.
     @overload
     def wait(self, *, return_status: Literal[True]) -> tuple[Tree, MessageStatus]: ...
     @overload
@@ -556,7 +560,7 @@ class Request(RequestBase, Generic[Tree]):
 
 
 def _with_numbers(request: Request[Any], *numbers: int) -> Request[Any]:
-    """Return an eager call's request with its ranks and tags, which were operands, as parameters.
+    """Return an eager call's request with ``numbers``, its ranks and tags, as parameters in place of operands.
 
     So it has the structure of a traced one, and can be what a loop begins with.
     """
@@ -570,7 +574,7 @@ def _with_numbers(request: Request[Any], *numbers: int) -> Request[Any]:
 
 
 def _ids_in(request: Request[Any]) -> list[Any]:
-    """Return the ids of the communications in a request."""
+    """Return the ids of the communications in a request, by which programs wait for them; several for a pytree."""
     parts, started = request.tree_flatten()
     if isinstance(started, _StartedCall):
         return [parts[0]]
@@ -578,7 +582,7 @@ def _ids_in(request: Request[Any]) -> list[Any]:
 
 
 def _wait_for(request: Request[Any], return_status: bool = False) -> Any:
-    """Wait for a request, and return the result; with ``return_status`` a pair of it and the message's status."""
+    """Wait for a request; return its result, or with ``return_status`` a pair of it and the (last) message's status."""
     parts, started = request.tree_flatten()
     if isinstance(started, Plan) and return_status:
         results = [_wait_for(part, return_status) for part in parts]
@@ -591,7 +595,7 @@ def _wait_for(request: Request[Any], return_status: bool = False) -> Any:
 
 
 def wait_into(request: Request[Any], template: Any) -> Any:
-    """Wait for one message and return it in a copy of another template, whose values remain where nothing arrives."""
+    """Wait for one message; return it in a copy of ``template``, in place of irecv's, whose other values remain."""
     (request_id, _, values), call = request.tree_flatten()
     return call.wait(request_id, template, values)
 
@@ -618,13 +622,14 @@ def _start_call(
     return Request.tree_unflatten(call, (request_id, last if call.kind.keeps else None, values[0] if values else None))
 
 
+# With return_status=True a pair of the result and the message's status, else the result alone.
 @overload
 def wait(request: Request[Tree], *, return_status: Literal[True]) -> tuple[Tree, MessageStatus]: ...
 @overload
 def wait(request: Request[Tree], *, return_status: Literal[False] = ...) -> Tree: ...
 @public
 def wait(request: Request[Any], *, return_status: bool = False) -> Any:
-    """Wait for a request, and return the result of its operation.
+    """Wait for a request, once, and return the result of its operation; with ``return_status`` a pair with the status.
 
     XLA orders computations by data dependences alone. ``overlap`` waits as well, and computes a function between start
     and wait.
@@ -694,6 +699,7 @@ def waitall(requests: Sequence[Request[Tree]]) -> list[Tree]:
     return tied_results
 
 
+# For one request its result, for a list of requests the list of their results; each in a pair with fun's result.
 @overload
 def overlap(request: Request[Tree], fun: Callable[..., Work], *args: Any) -> tuple[Tree, Work]: ...
 @overload
@@ -758,7 +764,7 @@ def _ids_of(requests: Sequence[Request[Any]]) -> list[Any]:
 
 
 def _arrays_in(tree: Any) -> list[Any]:
-    """Return each array in a pytree once; NumPy arrays only of a dtype that MPI can move."""
+    """Return the distinct arrays in a pytree, JAX's, and NumPy's if MPI can move their dtype; a repeated one once."""
     leaves = jax.tree.leaves(tree)
     arrays = [
         x for x in leaves if isinstance(x, jax.Array) or (isinstance(x, np.ndarray) and x.dtype.name in native.dtypes)
@@ -787,13 +793,14 @@ def _refuse_other_than_requests(request: Any, name: str) -> None:
         )
 
 
+# A request of an array for an array, and for a pytree one of a pytree of the same structure.
 @overload
 def isend(x: ArrayLike, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> Request[jax.Array]: ...
 @overload
 def isend(x: Tree, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> Request[Tree]: ...
 @call_per_leaf(collect=Request.tree_unflatten, finish=_with_numbers)
 def isend(x: Any, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> Request[Any]:
-    """Start to send an array to another rank.
+    """Start to send an array to another rank; ``wait`` returns the array itself.
 
     Args:
         x: the array, or a pytree of arrays, which is sent leaf by leaf.
@@ -831,13 +838,14 @@ def isend(x: Any, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> 
     return _start_call("isend", c, x, **message)
 
 
+# For an array or a ShapeDtypeStruct (Template) a request of an array; else one of a pytree like ``x``.
 @overload
 def irecv(x: Template, source: Rank = ..., *, tag: Tag = ..., comm: MPI.Comm | None = ...) -> Request[jax.Array]: ...
 @overload
 def irecv(x: Tree, source: Rank = ..., *, tag: Tag = ..., comm: MPI.Comm | None = ...) -> Request[Tree]: ...
 @call_per_leaf(template=True, collect=Request.tree_unflatten, finish=_with_numbers)
 def irecv(x: Any, source: Rank = ANY_SOURCE, *, tag: Tag = ANY_TAG, comm: MPI.Comm | None = None) -> Request[Any]:
-    """Start to receive an array from another rank.
+    """Start to receive an array from another rank, of the shape and dtype of the template ``x``.
 
     Args:
         x: a template: the result has its shape and dtype. ``x`` is not modified. It may be a ``jax.ShapeDtypeStruct``,
@@ -879,6 +887,7 @@ def irecv(x: Any, source: Rank = ANY_SOURCE, *, tag: Tag = ANY_TAG, comm: MPI.Co
     return _start_call("irecv", c, x, **message)
 
 
+# For an array or a ShapeDtypeStruct (Template) a request of an array; else one of a pytree like ``recvbuf``.
 @overload
 def isendrecv(
     sendbuf: Any, recvbuf: Template, source: Rank, dest: Rank, **more: Unpack[TagArguments]
@@ -940,6 +949,7 @@ def isendrecv(
     return _start_call("isendrecv", c, sendbuf, recvbuf, **message)
 
 
+# A request of an array for an array, and for a pytree one of a pytree of the same structure.
 @overload
 def iallreduce(
     x: ArrayLike, op: MPI.Op, *, comm: MPI.Comm | None = ..., cotangent: Cotangent = ...
@@ -980,6 +990,7 @@ def iallreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None, cotangent: C
     return _start_call("iallreduce", c, x, op=reduction, cotangent=convention)
 
 
+# A request of an array for an array, and for a pytree one of a pytree of the same structure.
 @overload
 def ibcast(
     x: ArrayLike, root: int, *, comm: MPI.Comm | None = ..., cotangent: Cotangent = ...
@@ -988,7 +999,7 @@ def ibcast(
 def ibcast(x: Tree, root: int, *, comm: MPI.Comm | None = ..., cotangent: Cotangent = ...) -> Request[Tree]: ...
 @call_per_dtype(reduces=False, collect=Request.tree_unflatten)
 def ibcast(x: Any, root: int, *, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED) -> Request[Any]:
-    """Start to send the root's array to every rank.
+    """Start to send the root's array to every rank; elsewhere ``x`` gives only the shape and dtype.
 
     Args:
         x: on the root the array to send; elsewhere an array of the same shape and dtype, whose values do not matter. Or
@@ -1019,13 +1030,14 @@ def ibcast(x: Any, root: int, *, comm: MPI.Comm | None = None, cotangent: Cotang
     return _start_call("ibcast", c, x, root=as_rank(root, "root", "ibcast", c), cotangent=convention)
 
 
+# A request of an array for an array, and for a pytree one of a pytree of the same structure.
 @overload
 def iallgather(x: ArrayLike, *, comm: MPI.Comm | None = ..., cotangent: Cotangent = ...) -> Request[jax.Array]: ...
 @overload
 def iallgather(x: Tree, *, comm: MPI.Comm | None = ..., cotangent: Cotangent = ...) -> Request[Tree]: ...
 @call_per_leaf(collect=Request.tree_unflatten)
 def iallgather(x: Any, *, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED) -> Request[Any]:
-    """Start to gather the arrays of all ranks on every rank.
+    """Start to stack the arrays of all ranks along a new first axis, on every rank.
 
     Args:
         x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
@@ -1054,6 +1066,7 @@ def iallgather(x: Any, *, comm: MPI.Comm | None = None, cotangent: Cotangent = R
     return _start_call("iallgather", c, x, shape=(c.size, *x.shape), cotangent=convention)
 
 
+# A request of an array for an array, and for a pytree one of a pytree of the same structure.
 @overload
 def ialltoall(x: ArrayLike, *, comm: MPI.Comm | None = ...) -> Request[jax.Array]: ...
 @overload
@@ -1087,6 +1100,7 @@ def ialltoall(x: Any, *, comm: MPI.Comm | None = None) -> Request[Any]:
     return _start_call("ialltoall", c, unwrap_keys(x))
 
 
+# A request of an array for an array, and for a pytree one of a pytree of the same structure.
 @overload
 def ialltoallv(
     x: ArrayLike, sendcounts: Sequence[int], recvcounts: Sequence[int], *, comm: MPI.Comm | None = ...
@@ -1138,13 +1152,14 @@ def ialltoallv(
     return _start_call(name, c, x, shape=shape, sendcounts=sent, recvcounts=received)
 
 
+# A request of an array for an array, and for a pytree one of a pytree of the same structure.
 @overload
 def ireduce(x: ArrayLike, op: MPI.Op, root: int, *, comm: MPI.Comm | None = ...) -> Request[jax.Array]: ...
 @overload
 def ireduce(x: Tree, op: MPI.Op, root: int, *, comm: MPI.Comm | None = ...) -> Request[Tree]: ...
 @call_per_dtype(reduces=True, collect=Request.tree_unflatten)
 def ireduce(x: Any, op: MPI.Op, root: int, *, comm: MPI.Comm | None = None) -> Request[Any]:
-    """Start to reduce the arrays of all ranks, element by element, with the result on the root.
+    """Start to reduce the arrays of all ranks on the root; ``wait`` returns ``x`` itself on the other ranks.
 
     Args:
         x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
@@ -1176,13 +1191,14 @@ def ireduce(x: Any, op: MPI.Op, root: int, *, comm: MPI.Comm | None = None) -> R
     return _start_call("ireduce", c, x, op=as_reduction(op, x, "ireduce"), root=as_rank(root, "root", "ireduce", c))
 
 
+# A request of an array for an array, and for a pytree one of a pytree of the same structure.
 @overload
 def igather(x: ArrayLike, root: int, *, comm: MPI.Comm | None = ...) -> Request[jax.Array]: ...
 @overload
 def igather(x: Tree, root: int, *, comm: MPI.Comm | None = ...) -> Request[Tree]: ...
 @call_per_leaf(collect=Request.tree_unflatten)
 def igather(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Request[Any]:
-    """Start to gather the arrays of all ranks on the root.
+    """Start to stack the arrays of all ranks on the root; ``wait`` returns ``x`` itself on the other ranks.
 
     Args:
         x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
@@ -1216,13 +1232,14 @@ def igather(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Request[Any]:
     return _start_call("igather", c, x, shape=shape, root=root)
 
 
+# A request of an array for an array, and for a pytree one of a pytree of the same structure.
 @overload
 def iscatter(x: ArrayLike, root: int, *, comm: MPI.Comm | None = ...) -> Request[jax.Array]: ...
 @overload
 def iscatter(x: Tree, root: int, *, comm: MPI.Comm | None = ...) -> Request[Tree]: ...
 @call_per_leaf(keys=True, collect=Request.tree_unflatten)
 def iscatter(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Request[Any]:
-    """Start to send a slice of the root's array to each rank.
+    """Start to send entry ``i`` of the root's array to rank ``i``; elsewhere ``x`` is a template of the result.
 
     Args:
         x: on the root an array of shape ``(size, ...)``, of which ``x[i]`` goes to rank ``i``; elsewhere a template
@@ -1256,6 +1273,7 @@ def iscatter(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Request[Any]
     return _start_call("iscatter", c, x, shape=x.shape[1:] if c.rank == root else x.shape, root=root)
 
 
+# A request of an array for an array, and for a pytree one of a pytree of the same structure.
 @overload
 def iscan(x: ArrayLike, op: MPI.Op, *, comm: MPI.Comm | None = ...) -> Request[jax.Array]: ...
 @overload
@@ -1291,13 +1309,14 @@ def iscan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request[Any]:
     return _start_call("iscan", comm_of(comm), x, op=as_reduction(op, x, "iscan"))
 
 
+# A request of an array for an array, and for a pytree one of a pytree of the same structure.
 @overload
 def iexscan(x: ArrayLike, op: MPI.Op, *, comm: MPI.Comm | None = ...) -> Request[jax.Array]: ...
 @overload
 def iexscan(x: Tree, op: MPI.Op, *, comm: MPI.Comm | None = ...) -> Request[Tree]: ...
 @call_per_dtype(reduces=True, collect=Request.tree_unflatten)
 def iexscan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request[Any]:
-    """Start to reduce, on each rank, the arrays of the ranks before it.
+    """Start to reduce, on each rank, the arrays of the ranks before it; the first rank gets the neutral element.
 
     Args:
         x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
@@ -1352,6 +1371,7 @@ def ibarrier(*, comm: MPI.Comm | None = None) -> Request[None]:
     return Request.tree_unflatten(call, (request_id, None, None))
 
 
+# A request of an array for an array, and for a pytree one of a pytree of the same structure.
 @overload
 def ireduce_scatter(x: ArrayLike, op: MPI.Op, *, comm: MPI.Comm | None = ...) -> Request[jax.Array]: ...
 @overload

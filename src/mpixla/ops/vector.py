@@ -43,9 +43,9 @@ def bind(primitive: Primitive, x: Any, counts: dict[str, Any], **params: Any) ->
 
 
 def as_rows(x: Any, name: str, fits: tuple[int, str] | None) -> jax.Array:
-    """Return an array of rows; raise ValueError if it has no axis, or not the number of rows that it must have.
+    """Return ``x`` as an array of rows; raise ValueError for a scalar, or a number of rows other than ``fits`` says.
 
-    ``fits``: that number and the reason for it; None for any number.
+    ``fits``: the number and the reason for it; None for any number.
     """
     x = as_leaf(x, "x", name)
     if x.ndim == 0:
@@ -57,12 +57,12 @@ def as_rows(x: Any, name: str, fits: tuple[int, str] | None) -> jax.Array:
 
 @call_per_leaf(keys=True)
 def communicate_rows(x: Any, name: str, fits: tuple[int, str] | None, communicate: Callable[[Any], Any]) -> Any:
-    """Check that ``x`` has the expected number of rows (``as_rows``), pass it to ``communicate``; return the result."""
+    """Return ``communicate(x)`` for each array of a pytree; ValueError unless it has as many rows as ``fits`` says."""
     return communicate(unwrap_keys(as_rows(x, name, fits)))
 
 
 def with_template_and_counts(rows: Any, counts: Any, capacity: int | None, template: Any, name: str) -> Any:
-    """Return the rows; with a capacity a pair: rows filled up from the template, counts. ValueError if it is unfit."""
+    """Return ``rows``; with a capacity (rows, counts), rows behind from ``template``, if any: ValueError if unfit."""
     if capacity is None:
         return rows
 
@@ -92,7 +92,7 @@ def resize_type(x: ShapedArray, counts: Any, capacity: int | None) -> list[Shape
 
 
 def _take_own_rows(x: Any, values: Sequence[Any], comm: Comm, counts: Any, capacity: int | None) -> Any:
-    """Return this rank's rows of ``x``; with a capacity, zeros behind them."""
+    """Return this rank's ``counts[rank]`` rows of ``x``; with a capacity so many rows, zeros behind its own."""
     if capacity is None:
         return _static_slice(x, own_rank(comm), counts, counts[comm.rank])
     if x.shape[0] == 0:
@@ -110,7 +110,7 @@ def _static_slice(x: Any, rank: Any, counts: tuple[int, ...], own: int) -> Any:
 
 
 def with_capacity(transpose: Transpose) -> Transpose:
-    """Wrap a transpose rule: of a call with a capacity it gets as ``capacity`` the rows of the operand's cotangent."""
+    """Wrap a transpose rule: its ``capacity`` is the rows of the operand's cotangent; None for a call without one."""
 
     @functools.wraps(transpose)
     def transpose_with_capacity(ct: Any, *, types: Any, capacity: int | None, **params: Any) -> Sequence[Any]:
@@ -120,12 +120,12 @@ def with_capacity(transpose: Transpose) -> Transpose:
 
 
 def name_ranks(comm: Comm) -> str:
-    """Return the words of a refusal for what there must be one number for."""
+    """Return "each of the N ranks of communicator 'name'", for messages on lists with an entry for each rank."""
     return f"each of the {comm.size} ranks of communicator '{comm.name}'"
 
 
 def _counts_of_all(counts: Any, name: str, comm: Comm, capacity: int | None) -> Any:
-    """Return the counts of all ranks: the user's, or gathered if with a capacity the user gives this rank's only."""
+    """Return the counts of all ranks: ``counts``, or an allgather of it if with a capacity it is this rank's alone."""
     if capacity is not None and not isinstance(counts, Sequence) and np.ndim(counts) == 0:
         convention = as_convention(REPLICATED, name, comm)
         return allgather_p.bind(as_integers(counts, "counts", name), comm=comm, cotangent=convention)[0]
@@ -133,7 +133,7 @@ def _counts_of_all(counts: Any, name: str, comm: Comm, capacity: int | None) -> 
 
 
 def _expected_rows(counts: Any, comm: Comm, capacity: int | None) -> tuple[int, str] | None:
-    """Return how many rows this rank's array must have, and why; None if counts are known only at run time."""
+    """Return (rows that this rank's array must have, why) for ``as_rows``; with a capacity None, for any number."""
     return (counts[comm.rank], f"which is counts[{comm.rank}]") if capacity is None else None
 
 
@@ -163,6 +163,7 @@ allgatherv_p: Primitive = make_primitive(
 )
 
 
+# An array for an array, a pytree for a pytree; with ``capacity`` a pair of it and the counts.
 @overload
 def allgatherv(x: ArrayLike, counts: Any, *, capacity: None = ..., **options: Unpack[_GatherOptions]) -> jax.Array: ...
 @overload
@@ -262,6 +263,7 @@ alltoallv_p: Primitive = make_primitive(
 )
 
 
+# An array for an array, a pytree for a pytree; with ``capacity`` a pair of it and the counts.
 @overload
 def alltoallv(
     x: ArrayLike, sendcounts: Any, recvcounts: Any = ..., *, capacity: None = ..., comm: MPI.Comm | None = ...
@@ -381,6 +383,7 @@ scatterv_p: Primitive = make_primitive(
 )
 
 
+# An array for an array, a pytree for a pytree; with ``capacity`` a pair of it and the counts.
 @overload
 def gatherv(
     x: ArrayLike, counts: Any, root: int, *, capacity: None = ..., comm: MPI.Comm | None = ...
@@ -460,6 +463,7 @@ def gatherv(
     return with_template_and_counts(rows, of_all, capacity, template if c.rank == root else None, name)
 
 
+# An array for an array, a pytree for a pytree; with ``capacity`` a pair of it and the counts.
 @overload
 def scatterv(
     x: ArrayLike, counts: Any, root: int, *, capacity: None = ..., comm: MPI.Comm | None = ...
@@ -574,6 +578,7 @@ def _sum_sizes(sizes: Any) -> Any:
     return jnp.where((sizes < 0).any(1), -1, jnp.where(is_beyond, most, sizes.sum(1)))
 
 
+# An array for an array ``output``; for a pytree ``output`` a pytree like it, for whose leaves the slices are the same.
 @overload
 def ragged_all_to_all(
     operand: Any,

@@ -40,7 +40,7 @@ def register_no_hoist_rule(primitive: Any) -> None:
 
 
 def _make_no_hoist_rule(primitive: Any, before: Any, applies: Callable[[dict[str, Any]], bool]) -> Callable[..., Any]:
-    """Return a partial-eval rule by which JAX hoists a primitive out of no checkpoint's loop if ``applies(params)``."""
+    """Wrap the rule ``before`` (None: JAX's default): no checkpoint hoists the primitive from a scan if ``applies``."""
 
     def apply_rule(trace: Any, *tracers: Any, **params: Any) -> Any:
         """Make known operands unknown while JAX hoists from a scan, so that the call stays; else apply JAX's rule."""
@@ -64,7 +64,10 @@ def _find_droppable_operand(primitive: Any, tracers: Sequence[Any], params: dict
 
 
 def _make_no_drop_rule(primitive: Any, before: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a partial-eval rule by which JAX drops no call in a primitive's jaxprs: they get one more result."""
+    """Wrap JAX's linearization rule ``before``: jaxprs that may lose calls also return an operand, so JAX keeps all.
+
+    The operand is an unknown one, by which JAX takes the whole equation as unknown; its result is dropped again.
+    """
 
     def apply_rule(trace: Any, *tracers: Any, **params: Any) -> Any:
         """Apply JAX's rule; where it may drop calls, to jaxprs with one more result, which JAX keeps with the calls."""
@@ -96,7 +99,7 @@ def _wrap_in_jit(rewriting: JaxprRewriter, eqn: Any) -> Any:
 
 
 def _make_scan_checkpoint_rule(before: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a rule for scans in checkpoints that hoists no call out of a scan that communicates."""
+    """Wrap JAX's rule ``before`` for scans in checkpoints: no call is hoisted out of a scan that communicates."""
 
     def apply_rule(saveable: Any, unknown: Any, instantiated: Any, eqn: Any) -> Any:
         """Apply JAX's rule for a scan in a checkpoint, with no call hoisted out of the scan's body."""

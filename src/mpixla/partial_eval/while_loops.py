@@ -31,14 +31,16 @@ _BATCH = "jax._src.interpreters.batching:fancy_primitive_batchers"
 
 
 def make_loop_decided_before(params: dict[str, Any], condition: Callable[..., Any]) -> Callable[..., list[Any]]:
-    """Return the loop as a function of its operands, with ``condition`` evaluated at the end of its body.
+    """Return a while loop as a function of its operands: it evaluates ``condition`` before the first turn and in each.
 
-    The condition's result may be a batch: its axes are the first axes of all arrays that the loop carries.
+    Each turn runs the body, and then ``condition(*constants of the condition, *carried arrays)``, in place of
+    ``params["cond_jaxpr"]``. Its result may be a batch, whose axes are the first axes of all carried arrays: entries
+    that are False keep their carried arrays, and the loop ends once all are False.
     """
     split = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
 
     def run_loop(*operands: Any) -> list[Any]:
-        """Run the loop, with the condition evaluated before it and at the end of each turn."""
+        """Run the loop, and return the arrays that it carries at its end."""
         of_condition, of_body, first = operands[: split[0]], operands[slice(*split)], operands[split[1] :]
 
         def next_state(state: tuple[Any, list[Any]]) -> tuple[Any, list[Any]]:
@@ -58,7 +60,7 @@ def make_loop_decided_before(params: dict[str, Any], condition: Callable[..., An
 
 
 def _batch_loop(before: Callable[..., Any], axis: Any, operands: Any, dims: Any, **params: Any) -> Any:
-    """Apply JAX's batching rule, or one for a loop whose condition communicates."""
+    """Apply JAX's batching rule ``before``; a loop whose condition communicates is batched as decided in its body."""
     condition = params["cond_jaxpr"]
     if ordered not in condition.effects:
         return before(axis, operands, dims, **params)
@@ -87,7 +89,7 @@ def _drop_unused(params: dict[str, Any], unknown: Sequence[bool]) -> tuple[list[
 
 
 def _linearize_loop(before: Callable[..., Any], trace: Any, *tracers: Any, **params: Any) -> Any:
-    """Apply JAX's linearization rule, without the unused operands of a loop whose body communicates."""
+    """Apply JAX's linearization rule ``before``, to a loop whose body communicates without its unused operands."""
     if ordered in params["body_jaxpr"].effects:
         needs, params = _drop_unused(params, [not tracer.is_known() for tracer in tracers])
         tracers = tuple(itertools.compress(tracers, needs))
@@ -95,7 +97,7 @@ def _linearize_loop(before: Callable[..., Any], trace: Any, *tracers: Any, **par
 
 
 def _partial_eval_loop(before: Callable[..., Any], saveable: Any, unknown: Any, instantiated: Any, eqn: Any) -> Any:
-    """Apply JAX's rule for checkpoints, or keep a loop that communicates whole, so that it runs once."""
+    """Apply JAX's rule ``before`` for checkpoints; a loop that communicates stays whole, and runs once."""
     if ordered not in eqn.effects:
         return before(saveable, unknown, instantiated, eqn)
     needs, params = _drop_unused(eqn.params, unknown)

@@ -19,7 +19,11 @@ _previous_hook = threading.excepthook
 
 
 def install() -> None:
-    """Install hooks for failed threads, ``os._exit`` and SIGINT. All ranks of ``python -m mpixla run`` must call it."""
+    """Install, once, hooks for SIGINT, and unless ``MPIXLA_ABORT=0`` for failed threads and ``os._exit``.
+
+    Does nothing if ``os._exit`` was replaced before. A handler of SIGINT that is not Python's own stays. In ranks of
+    ``python -m mpixla run`` it is collective, as they open the file of shared messages.
+    """
     if os._exit is not exit_at_once:
         return
     aborts = settings.aborts_job()

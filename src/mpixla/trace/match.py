@@ -96,7 +96,12 @@ def _match_collective(calls: list[Call], notes: list[str]) -> None:
 
 
 def _match_messages(calls: list[Call]) -> None:
-    """Match the messages on a communicator, and set waiting times. Messages of a pair of ranks and a tag are FIFO."""
+    """Pair sends with receives, FIFO by source, destination and tag, and set, in place, how long each waited.
+
+    ``calls`` are those of one communicator. A receive waits until its send has begun, and a send that ended after its
+    receive began until then. ``ANY_SOURCE`` and ``ANY_TAG`` take the earliest message that fits. A call without a
+    partner has waited until the end of the trace if it is unfinished, else not at all.
+    """
     # By destination, then by source and tag.
     sent: dict[int, dict[tuple[int, int | None], deque[Call]]] = defaultdict(lambda: defaultdict(deque))
     for call in calls:
