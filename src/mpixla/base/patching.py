@@ -20,7 +20,7 @@ class UnfitError(Exception):
 
 
 def find_in_jax(name: str, *arguments: str) -> Any:
-    """Return JAX's object of this name; raise UnfitError if it is missing, or begins with other parameters.
+    """Return JAX's object ``name``; raise UnfitError if it is missing, or its first parameters are not ``arguments``.
 
     Raises:
         UnfitError: if this JAX has no such object.

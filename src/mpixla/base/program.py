@@ -53,7 +53,7 @@ def _write_error(text: str) -> None:
 
 
 def _end_early(did: str, more: str, status: int) -> bool:
-    """Print why this rank failed before mpixla's import, and abort unless all ranks did; return False if it may not.
+    """Print why this rank failed before mpixla's import, and abort unless all did; False, unprinted, if it may not.
 
     Args:
         did: the sentence after its subject, the ranks that fail alike.

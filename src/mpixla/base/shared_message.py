@@ -101,7 +101,7 @@ def print_once(
 def _agree_and_print(
     what: str, rank: int, size: int, say: Callable[[list[int], bool, bool], None], moment: float
 ) -> PrintOutcome:
-    """Print by ``print_for`` if this rank is the first with a message, or the first one is late; return the outcome."""
+    """Call ``say`` (print_for) if this rank is the first with the message ``what``, or the first is late."""
     now = time.monotonic()
     _append_note(what, rank, now, _COMES)
     notes = _read_notes()

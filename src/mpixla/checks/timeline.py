@@ -27,7 +27,7 @@ def read_settings() -> tuple[bool, str, str]:
 
 
 def start_timelines(rank_settings: Sequence[tuple[bool, str, str]]) -> None:
-    """Start to write timelines on ranks whose environment asks for them; raise ImportError on all ranks if one fails.
+    """Start to write timelines on ranks whose environment asks for them, collectively; ImportError on all if one fails.
 
     Raises:
         ImportError: on all ranks, if one of them cannot write.
@@ -87,7 +87,7 @@ def _note_clock(reading: clock.ClockReading | None) -> None:
 
 
 def end_timeline() -> None:
-    """Compare the hosts' clocks once more, within a time limit, and end the timeline. No call may be in progress."""
+    """End the timeline, if there is one; first compare clocks of hosts, for ``_SECONDS`` at most. No call may run."""
     if _comparing and not MPI.Is_finalized():
         _note_clock(clock.compare_clocks(_comm, _comparing, _now, _SECONDS))
     native.lib.mpixla_trace_end()  # omissions have been reported already

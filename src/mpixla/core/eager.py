@@ -250,7 +250,7 @@ def _is_operand(x: Any) -> bool:
 
 
 def _program_of(function: Callable[..., Any], given: dict[str, Any], names: Sequence[str]) -> _Program:
-    """Return a new program of an operation: its arguments ``names`` are one operand, the others are constants."""
+    """Return a new program of an operation: its ranks and tags ``names`` are one operand, other arguments constants."""
     others = {name: value for name, value in given.items() if name not in names}
     owners = list[Comm | Reduction]()
     for value in (*others.values(), default_of_block.value):
@@ -275,7 +275,7 @@ def _program_of(function: Callable[..., Any], given: dict[str, Any], names: Sequ
 
 
 def eager(arrays: int, finish: Finish | None = None) -> Callable[[F], F]:
-    """Return a decorator by which eager calls, whose first ``arrays`` arguments are data, run compiled programs."""
+    """Return a decorator: eager calls run kept compiled programs, with the first ``arrays`` arguments as operands."""
 
     def decorate(function: F) -> F:
         """Return the operation: a call runs a kept compiled program, or ``function`` itself if JAX traces it."""

@@ -9,7 +9,7 @@ from ..base.state import state
 
 
 def refuses_calls() -> bool:
-    """Return True if JAX's search for a NaN makes an eager call, on this rank alone; without the hook, if it may.
+    """Return True if JAX's search for a NaN calls this, on this rank alone; without the hook, if JAX may search.
 
     Without the hook that is unknown: then True whenever JAX is set to look for NaNs or infinities.
     """

@@ -62,7 +62,7 @@ def counts_once(comm: Comm) -> bool:
 def make_primitive(
     name: str, shapes: ShapeRule, *, lower: Callable[..., Any] | None = None, **rules: Unpack[Rules]
 ) -> Primitive:
-    """Return a new primitive with the effect, lowered to the C handler of row ``name`` of native/tables/ops.def.
+    """Return a new primitive with the communication effect, lowered to the C handler of row ``name`` of ops.def.
 
     It communicates in program order when traced, and through a compiled program of its own when called with arrays.
     Its parameters include the row's attributes. ``lower`` is ``lower_in_place`` for rows of many arrays. ``rules`` are
@@ -75,7 +75,7 @@ def make_primitive(
 def compose_primitive(
     name: str, shapes: ShapeRule, fun: Callable[..., Sequence[Any]], **rules: Unpack[Rules]
 ) -> Primitive:
-    """Return a new primitive with the effect, lowered as ``fun``, a composition of primitives, and rules of its own.
+    """Return a new primitive with the communication effect, lowered as ``fun``, and differentiated by ``rules`` alone.
 
     ``fun`` takes the operands, and the parameters as keywords, and returns the list of results. The primitive has the
     effect even if ``fun`` does not communicate: its transpose does, and JAX must not drop the primitive on a rank that
@@ -85,7 +85,7 @@ def compose_primitive(
 
 
 def _define_primitive(name: str, shapes: ShapeRule, lower: Callable[..., Any], rules: Rules) -> Primitive:
-    """Return a new primitive with the effect, these rules, one against hoisting, and eager calls by kept programs."""
+    """Return a new primitive with the communication effect and ``rules``, never hoisted, eager by kept programs."""
     primitive = Primitive(name)
     primitive.replicates = lambda params: params.get("cotangent") == REPLICATED
 
@@ -230,7 +230,7 @@ def row_major(ctx: Any, aval: ShapedArray, value: Any) -> Any:
 
 
 def _prepare_for_devices(row: native.Op, module: Any) -> None:
-    """Raise NotImplementedError unless a program is for one device, or by shard_map for one device of each process."""
+    """Keep a sharded program from JAX's cache; NotImplementedError unless by shard_map, with a device per process."""
     context = module.axis_context
     mesh = getattr(context, "mesh", None)
     devices = device_count(module)

@@ -144,13 +144,13 @@ class _JaxprWindows:
         self._before: dict[Any, Box] = {}
 
     def rewrite_eqns(self) -> list[Any] | None:
-        """Return the equations with windows; None if there are none."""
+        """Return the equations with windows in their messages; None if no message gets any."""
         calls = [i for i, eqn in enumerate(self._graph.eqns) if eqn.primitive in _windowed]
         uses = [self._use_windows(i, self._graph.eqns[i]) for i in calls]
         return self._graph.remaining_eqns() if any(uses) else None
 
     def _use_windows(self, place: int, eqn: Any) -> bool:
-        """Replace a message's equation by one with windows; return False if it can send and receive none."""
+        """Replace the equation of the message at ``place`` by one with windows; return False if it gets none."""
         sends, receives = eqn.primitive.name != "recv", eqn.primitive.name != "send"
         target = self._find_target(place, eqn, eqn.invars[sends]) if receives else None
         source = self._find_source(place, eqn.invars[0], target) if sends else None
@@ -179,7 +179,7 @@ class _JaxprWindows:
     # Receiving
 
     def _find_target(self, place: int, eqn: Any, template: Any) -> _ReceiveBox | None:
-        """Return where a call can receive its message in place, and which equations that moves; None if it cannot."""
+        """Return where a call can receive in place, and the equations to drop and move; None if it cannot."""
         graph, received, dropped = self._graph, eqn.outvars[0], []
         at = graph.only_user(received)
         while at is not None and is_view(graph.eqns[at]):
@@ -288,7 +288,7 @@ class _JaxprWindows:
     # Sending
 
     def _find_source(self, place: int, sent: Any, target: _ReceiveBox | None) -> _SendBox | None:
-        """Return the array, and the box of it, that a call can send in place of a slice; None if it has none."""
+        """Return the box that a call can send from its array, in place of the slice ``sent``; None for no box."""
         box = self._graph.box_of(sent)
         if box is None:
             return None
@@ -355,14 +355,14 @@ def _may_overwrite(eqn: Any) -> bool:
 
 
 def _add_box(params: dict[str, Any], which: str, box: Box) -> list[Any]:
-    """Set a box's begin and size in a call's parameters; return the indices known only at run time, None there."""
+    """Set a box's ``which`` ("send", "recv") begin and size in ``params``, None where traced; return traced begins."""
     params[f"{which}begin"] = tuple(i if type(i) is int else None for i in box.begin)
     params[f"{which}size"] = tuple(box.size)
     return [i for i in box.begin if type(i) is not int]
 
 
 def _fill_of(value: Any) -> tuple[int, ...]:
-    """Return an item as numbers of 64 bits whose bytes begin with those of the item."""
+    """Return a NumPy scalar's bytes as a tuple of 64-bit numbers, filled up, for the attribute ``fill``."""
     return tuple(np.frombuffer(value.tobytes().ljust(_FILL_BYTES, b"\0"), np.int64).tolist())
 
 

@@ -80,7 +80,7 @@ def _wait_for_all_ends(*_: object) -> None:
 
 
 def _open_cliques(executable: Any, devices: Sequence[Any]) -> None:
-    """Make the communicators of a CPU program's collectives; raise NotImplementedError if MPI cannot carry them."""
+    """Make communicators for a CPU program's collectives, collectively; NotImplementedError if MPI cannot carry one."""
     if devices[0].platform != "cpu" or getattr(_asking, "now", False):
         return
     found = [c for module in executable.hlo_modules() for c in collectives_of(module.to_string(), len(devices))]
@@ -147,7 +147,7 @@ def _open_clique(devices: tuple[Any, ...]) -> None:
 
 
 def _offer_communicator(comm: MPI.Intracomm, devices: tuple[Any, ...]) -> None:
-    """Make XLA use a communicator for its collectives on these devices; raise RuntimeError if it does not."""
+    """Make XLA use a communicator for its collectives on these devices, collectively; RuntimeError if it does not."""
     offers = _offers.mpixla_trampoline_offers
     failed: list[Exception] = []
     thread = threading.Thread(target=_make_xla_ask, args=(devices, failed), name="mpixla clique", daemon=True)

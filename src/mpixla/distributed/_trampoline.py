@@ -32,7 +32,7 @@ def forget_variables() -> None:
 
 
 def prepare_jaxlib() -> None:
-    """Name mpixla's MPI library to jaxlib, in the environment, or set ``why_not`` if jaxlib cannot use it."""
+    """Set ``why_not``: "" and the variables that give jaxlib mpixla's MPI library, or why jaxlib cannot use it."""
     global why_not
     if "jaxlib._jax" in sys.modules:
         why_not = "jaxlib was loaded before it (by a .pth file or sitecustomize?), and looks for MPI when it is loaded"

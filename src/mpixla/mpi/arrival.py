@@ -41,7 +41,7 @@ def run_timer(timer: threading.Timer) -> Iterator[None]:
 
 
 def limit_wait(what: str = "import mpixla", why: str = "") -> AbstractContextManager[None]:
-    """Return a context that, if its body takes long, reports it once; or ends the job if ``MPIXLA_TIMEOUT`` is set.
+    """Return a context that reports a long wait in ``what``, once, or ends the job if ``MPIXLA_TIMEOUT`` is set.
 
     The job ends when the body takes longer than ``MPIXLA_TIMEOUT`` and than ``_LEAST``.
     """
@@ -63,7 +63,7 @@ def limit_wait(what: str = "import mpixla", why: str = "") -> AbstractContextMan
 
 
 def _report_waiting(what: str, sentence: str, done: threading.Event) -> None:
-    """Print, once for a launcher, that a rank waits; until ``done`` abort if a rank here ends without the import."""
+    """Print ``sentence``, once for a launcher; then, until ``done``, abort if a rank here ends without the import."""
     if host_lock.take_lock(f"{what} {started.launcher_process()}"):  # once for the ranks of one launcher
         print_message(sentence)
     while not done.wait(_PAUSE):

@@ -186,7 +186,7 @@ def gpu_platform() -> str | None:
 
 
 def use_mpi() -> None:
-    """Set the transport of GPU arrays to MPI, unless MPIXLA_GPU_TRANSPORT is set."""
+    """Have this rank pass GPU arrays to MPI, unless MPIXLA_GPU_TRANSPORT is set; ValueError if it cannot."""
     if not os.environ.get("MPIXLA_GPU_TRANSPORT"):
         native.check_result(native.lib.mpixla_gpu_transport_set(b"mpi"))
 

@@ -26,7 +26,7 @@ ASKS = "(a norm or an inner product of this rank's part? docs/solvers.md)"
 
 
 def check_loops(jaxpr: Any) -> Any:
-    """Return a program with its loops checked."""
+    """Return a jaxpr whose while loops with collective calls check that ranks decide alike; itself if it has none."""
     return JaxprRewriter(_check_eqn).rewrite_jaxpr(jaxpr)
 
 
@@ -49,7 +49,7 @@ def _check_eqn(rewriting: JaxprRewriter, eqn: Any) -> Any:
 
 
 def _add_check(eqn: Any, comms: tuple[Comm, ...]) -> Any:
-    """Return a while loop's equation whose condition checks that all ranks decide alike whether to go on."""
+    """Return a while loop's equation whose condition checks that all ranks of ``comms`` decide alike to go on."""
     cond = eqn.params["cond_jaxpr"]
 
     def checked_condition(*args: Any) -> Any:

@@ -31,7 +31,7 @@ def _fsum_abstract_eval(*arrays: ShapedArray, **params: Any) -> list[ShapedArray
 
 
 def _sum_accumulators(words: Sequence[Any], comm: Comm, cotangent: str) -> list[Any]:
-    """Add the ranks' accumulators of exact sums, whose words are the last axis, and return the totals."""
+    """Return the totals over all ranks of exact sums' accumulators, arrays with words in the last axis; collective."""
     flat = [x.reshape(-1, x.shape[-1]) for x in words]
     (total,) = allreduce_p.bind(jnp.concatenate(flat), comm=comm, op=SUM, cotangent=cotangent)
     parts = jnp.split(total, np.cumsum([len(x) for x in flat])[:-1].tolist())
@@ -74,7 +74,7 @@ def _exact_dot_jvp_rule(primals: Any, tangents: Any, *, comm: Comm, cotangent: s
 
 
 def _dot_of_products(products: Any, comm: Comm, cotangent: str, dtype: Any) -> list[Any]:
-    """Return the sums over all ranks of products in a derivative, which are not exact."""
+    """Return [the sums of products over the last axis and all ranks], rounded at each addition; collective."""
     return allreduce_p.bind(jnp.sum(products, axis=-1).astype(dtype), comm=comm, op=SUM, cotangent=cotangent)
 
 

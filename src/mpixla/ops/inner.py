@@ -21,7 +21,7 @@ _ORDS = (1, 2, jnp.inf, "rms")
 
 
 def _flatten_vector(tree: Any, what: str, name: str) -> tuple[list[jax.Array], Any]:
-    """Return the leaves of a vector as arrays, and its structure; raise ValueError if it has none."""
+    """Return the leaves of the vector ``what`` as arrays, and its structure; raise ValueError if it has no leaves."""
     leaves, structure = flatten_tree(tree)
     if not leaves:
         raise ValueError(
@@ -32,7 +32,7 @@ def _flatten_vector(tree: Any, what: str, name: str) -> tuple[list[jax.Array], A
 
 
 def _as_masks(mask: Any, leaves: list[jax.Array], structure: Any, name: str) -> list[jax.Array | None]:
-    """Return for each leaf the mask of entries that count, or None for all; raise ValueError if structures differ."""
+    """Return a mask of entries that count for each leaf, None for all entries; ValueError if structures differ."""
     if mask is None:
         return [None] * len(leaves)
     given, given_structure = flatten_tree(mask)

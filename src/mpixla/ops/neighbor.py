@@ -36,7 +36,7 @@ class Degrees(NamedTuple):
 
 
 def _degrees_of(comm: Any, name: str) -> tuple[Comm, Degrees]:
-    """Return the Comm, and how many destinations and sources this rank has; raise ValueError without a topology."""
+    """Return the Comm, and this rank's numbers of destinations and sources; ValueError without a fit topology."""
     number = comm_of(comm)
     topology = MPI.UNDEFINED if comm is None else comm.Get_topology()
     if topology == MPI.CART:
@@ -56,7 +56,7 @@ def _degrees_of(comm: Any, name: str) -> tuple[Comm, Degrees]:
 
 
 def _refuse_one_way_edges(comm: MPI.Graphcomm, number: Comm, name: str) -> None:
-    """Raise ValueError for a graph communicator that has an edge without its reverse."""
+    """Raise ValueError if an edge of an ``MPI.Graphcomm`` occurs more often in one direction than in the other."""
     index, edges = comm.Get_topo()
     starts = [0, *index]
     counts = Counter((rank, edge) for rank in range(number.size) for edge in edges[starts[rank] : starts[rank + 1]])

@@ -387,7 +387,7 @@ def _start_jvp_rule(primals: Any, tangents: Any, *, call: _StartedCall, batch: t
 def _start_transpose_rule(
     request_id: Any, *, types: Any, call: _StartedCall, batch: tuple[int, ...], values: Sequence[Any] = ()
 ) -> list[Any]:
-    """Wait for the request that communicates the cotangents, and return the operands' cotangents."""
+    """Wait for the cotangents' request, whose id is the started id's cotangent; return the operands' cotangents."""
     back, route = _reverse_call(call, values)
     keeps = [_zeros_of(back.gives, batch)] if back.kind.keeps else []
     (x_bar,) = wait_p.bind(request_id, *keeps, *route, call=back)
@@ -395,7 +395,7 @@ def _start_transpose_rule(
 
 
 def _cotangent_of_kept(call: _StartedCall, ct: Any, batch: tuple[int, ...], values: Sequence[Any]) -> Any:
-    """Return the cotangent of the array that a request keeps: of isend's, of a template, or of what went to a root."""
+    """Return a kept array's cotangent: isend's ``ct``, a template's, or with a root ``ct`` off it and zeros on it."""
     if call.source is not None:
         return template_cotangent(ct, join_numbers(vars(call), values)["source"], call.comm)
     if call.root is None:
@@ -406,7 +406,7 @@ def _cotangent_of_kept(call: _StartedCall, ct: Any, batch: tuple[int, ...], valu
 
 
 def _wait_transpose_rule(cotangents: Any, request_id: Any, *operands: Any, call: _StartedCall, **_: Any) -> list[Any]:
-    """Start the request that communicates the cotangents, and return its id as the cotangent of the request's id."""
+    """Start the cotangents' request; return its id, as the id's cotangent, and the kept array's; None for numbers."""
     ct = ad.instantiate_zeros(cotangents[0])
     kept, values = operands[: call.kind.keeps], operands[call.kind.keeps :]
     results: list[Any] = [None]
@@ -440,7 +440,7 @@ def _start_batcher(operands: Any, dims: Any, *, call: _StartedCall, batch: tuple
 
 
 def _wait_batcher(operands: Any, dims: Any, *, call: _StartedCall, **params: Any) -> tuple[Any, Any]:
-    """Wait for the batch's request; raise TypeError if it was started outside of the vmap."""
+    """Wait for the batch's one request, or an unbatched one; TypeError for one started outside of the vmap."""
     own = 1 + call.kind.keeps
     if all(d is None for d in dims[:own]):
         results = wait_p.bind(*operands, call=call, **params)

@@ -9,7 +9,7 @@ from ..mpi.comm import Comm
 
 
 def same_abstract_eval(x: ShapedArray, *values: ShapedArray, **params: Any) -> list[ShapedArray]:
-    """Return the type of one result, like the operand; numbers known at run time may come behind it."""
+    """Return [the type of ``x``] for an operation with one such result; operands of numbers at run time are ignored."""
     return [x]
 
 
@@ -22,12 +22,12 @@ def each_same_abstract_eval(*arrays: ShapedArray, **params: Any) -> list[ShapedA
 
 
 def stack_abstract_eval(x: ShapedArray, *, comm: Comm, root: int | None = None, **params: Any) -> list[ShapedArray]:
-    """Return the type of a result with a new first axis, of one operand for each rank."""
+    """Return [the type of ``x`` with a new first axis of the ranks]; with a root, off the root [that of ``x``]."""
     return [with_shape(x, (comm.size, *x.shape)) if root in (None, comm.rank) else x]
 
 
 def unstack_abstract_eval(x: ShapedArray, *, comm: Comm, root: int | None = None, **params: Any) -> list[ShapedArray]:
-    """Return the type of a result that is one entry of the operand's first axis."""
+    """Return [the type of ``x`` without its first axis]; with a root, off the root [that of ``x``]."""
     return [with_shape(x, x.shape[1:]) if root in (None, comm.rank) else x]
 
 
@@ -42,10 +42,10 @@ BATCH_FIRST, BATCH_SECOND, BATCH_LAST = (0, 0), (1, 1), (-1, -1)
 
 
 def stack_batch_axes(*, comm: Comm, root: int | None = None, **params: Any) -> tuple[int, int]:
-    """Return the batch axes: the operand's first, and the result's behind the axis of the ranks."""
+    """Return the batch axes of operand and result: 0, and 1 behind the result's axis of ranks; off a root 0 and 0."""
     return 0, int(root in (None, comm.rank))
 
 
 def unstack_batch_axes(*, comm: Comm, root: int | None = None, **params: Any) -> tuple[int, int]:
-    """Return the batch axes: the operand's behind the axis of the ranks, and the result's first."""
+    """Return the batch axes of operand and result: 1 behind the operand's axis of ranks, and 0; off a root 0 and 0."""
     return int(root in (None, comm.rank)), 0

@@ -35,7 +35,7 @@ _loop = threading.local()  # `depth`: how many rules that hoist equations out of
 
 
 def register_no_hoist_rule(primitive: Any) -> None:
-    """Register a partial-eval rule that keeps ``primitive`` inside the loop that calls it."""
+    """Register a partial-eval rule by which no checkpoint hoists ``primitive`` out of the scan that calls it."""
     custom_partial_eval_rules[primitive] = _make_no_hoist_rule(primitive, None, lambda params: True)
 
 
@@ -54,7 +54,7 @@ def _make_no_hoist_rule(primitive: Any, before: Any, applies: Callable[[dict[str
 
 
 def _find_droppable_operand(primitive: Any, tracers: Sequence[Any], params: dict[str, Any]) -> int | None:
-    """Return the index of an unknown operand of a branch or checkpoint whose calls JAX may drop; None if none.
+    """Return the index, in its jaxprs, of an unknown operand of a cond or checkpoint that may lose calls; None if none.
 
     JAX keeps all of a branch whose first operand, the index of the branch, is unknown.
     """
@@ -143,7 +143,7 @@ def install_refusals() -> None:
 
 
 def _apply_unless_dropped(what: str, primitive: Any, rule: Any, trace: Any, *tracers: Any, **params: Any) -> Any:
-    """Apply JAX's rule for a primitive with jaxprs; raise NotImplementedError if it might drop their calls."""
+    """Apply JAX's ``rule``; raise NotImplementedError, naming ``what``, if it might drop calls in the jaxprs."""
     if _find_droppable_operand(primitive, tracers, map_jaxprs(show_effects, params)) is not None:
         refused = f"a {what} that communicates has no derivative here: JAX might drop its calls, or make them twice"
         raise NotImplementedError(refuse_without_hook("checkpoints", refused, "Communicate outside of it."))

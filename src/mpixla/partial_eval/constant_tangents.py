@@ -24,7 +24,7 @@ _tied = Primitive("tied")  # the identity of arrays, none of which is ignored al
 
 
 def make_witness(x: jax.Array) -> Any:
-    """Return an array without entries that is a tracer of the same transforms as ``x``, for ``match_tracing``."""
+    """Return an array of shape (0,), a tracer of the same transforms as ``x``, for ``like`` of ``match_tracing``."""
     return _alike.bind(_zeros_of(with_shape(x.aval, (0,))), x, kept=True, is_zero=True)
 
 

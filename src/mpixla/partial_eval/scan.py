@@ -24,7 +24,7 @@ LOST = "A scan has no derivative in which a call depends on nothing that changes
 
 
 def install() -> None:
-    """Replace the function that hoists loop-invariant equations by one that hoists none if the body communicates."""
+    """Replace JAX's function that hoists loop-invariant equations: it hoists none if the scan's body communicates."""
 
     @replace_function("jax._src.lax.control_flow.loops:_scan_known_hoisting", "jaxpr_known", "known_consts")
     def leave_in(take_out: Any, jaxpr: Any, consts: Any, count: int, *rest: Any) -> Any:
@@ -52,7 +52,7 @@ def _apply_unless_hoisted(rule: Callable[..., Any], *args: Any, jaxpr: Any, **pa
 
 
 def _refuse_constant_calls(jaxpr: Any, changing: Iterable[Any]) -> None:
-    """Raise NotImplementedError if a body has a call that does not depend on the variables that change."""
+    """Raise NotImplementedError if a body has a call that depends on none of its variables ``changing``."""
     changing = set(changing)
     for eqn in jaxpr.eqns:
         changes = [not is_literal(atom) and atom in changing for atom in eqn.invars]

@@ -40,7 +40,7 @@ _PR_SET_PDEATHSIG = 1  # Linux: <sys/prctl.h>
 
 
 def share_cores(of: list[set[int]], place: int, ranks: int, threads: int | None) -> tuple[set[int] | None, int]:
-    """Return the CPUs of a rank, None if there are too few cores, and its number of threads.
+    """Return (a rank's CPUs, its number of threads): an equal share of the cores ``of`` a host; None for too few cores.
 
     Args:
         of: the cores of the host, as sets of CPUs.
@@ -55,7 +55,7 @@ def share_cores(of: list[set[int]], place: int, ranks: int, threads: int | None)
 
 
 def _pin_rank(threads: str, of: list[set[int]]) -> None:
-    """Pin this rank to its share of the cores, or warn if too few, and set NPROC for XLA; exit without a local rank."""
+    """Pin this rank to its share of the cores ``of`` its host, or warn if too few; set NPROC; exit if rank unknown."""
     known = [(os.environ[rank], os.environ[size]) for rank, size in PLACES if rank in os.environ and size in os.environ]
     if not known:
         sys.exit(

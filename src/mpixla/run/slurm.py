@@ -10,7 +10,7 @@ from .launchers import output_of
 
 
 def srun_plugin(understood: Sequence[str]) -> str | None:
-    """Return the plugin name for ``srun --mpi=`` inside a Slurm allocation; None if srun cannot start the ranks.
+    """Return the plugin for ``srun --mpi=`` that this MPI understands; None outside of Slurm, or if srun has none.
 
     It is the first one of ``understood`` that srun supports, too. ``pmix_v4`` and the like count as ``pmix``.
     """
@@ -27,7 +27,7 @@ def task_count() -> int | None:
 
 
 def srun_command(speaks: str, options: Namespace) -> list[str]:
-    """Return the srun command line for these options; srun takes missing numbers from the allocation."""
+    """Return srun's words, with the plugin ``speaks`` for ``--mpi``; srun takes missing numbers from the allocation."""
     threads = options.threads or os.environ.get("SLURM_CPUS_PER_TASK")
     return [
         "srun",
