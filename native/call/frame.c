@@ -571,7 +571,7 @@ static int frame_slots_check(frame *f) {
 }
 
 /* Fills MPI's counts and displacements of the buffers with one part for each rank; `large`: as 64-bit numbers. Returns
- * 0, or as facts_fail. */
+ * 0; without memory it ends the job if the call is collective, else it returns REFUSED (facts_fail). */
 static int frame_parts_fill(frame *f, int large) {
     int sends_parts = f->facts.row->counts != GATHERED_ROWS && f->send.dtype;
     int receives_parts = f->facts.row->counts != SCATTERED_ROWS && f->recv.dtype;

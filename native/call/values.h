@@ -19,8 +19,9 @@ int values_are_in_operand(const ffi_bytes *text);
 
 /* Reads the numbers of the call that its program has computed, from the operand behind all others, and removes that
  * from `given`. The operand's memory is this GPU's, or the host's for NULL. The numbers belong to the calling thread,
- * and last until it reads others. Only the row and the communicator of `call` are used. Returns 0, REFUSED for wrong
- * operands, or facts_fail. */
+ * and last until it reads others. Only the row and the communicator of `call` are used. Returns 0, or REFUSED for
+ * wrong operands. Without memory, or if a copy from the GPU fails, it ends the job if the call is collective, else it
+ * returns REFUSED (facts_fail). */
 int values_operand_read(values *v, ffi_buffers *given, const device *gpu, const call_facts *call);
 
 #endif

@@ -210,8 +210,9 @@ typedef struct agree_replacement {
 static agree_replacement *replacements;
 
 /* Starts an empty collective call in place of one that other ranks have started and this rank has not. Returns 0 or
- * MPI's error code; without memory as job_fail (mpi/job.h). The call must not receive their messages: Open MPI 5 writes
- * all of a message that is too long. Its request is never waited for, so MPI keeps the memory. */
+ * MPI's error code; without memory it ends the job, or returns REFUSED on one rank (job_fail). The call must not
+ * receive their messages: Open MPI 5 writes all of a message that is too long. Its request is never waited for, so MPI
+ * keeps the memory. */
 static int agree_replacement_start(const comm_entry *entry) {
     mpixla_handle byte = dtype_find(FFI_U8)->handle;
     agree_replacement *one = calloc(1, sizeof *one + (size_t)entry->size * sizeof one->zeros[0]);
@@ -247,8 +248,8 @@ static int agree_memory_fail(const comm_entry *entry) {
 }
 
 /* Sets a comparison to EXCHANGING: starts to send this rank's description to each other rank that the channel reaches,
- * and to receive theirs. Returns 0 or an error code; without memory as job_fail (mpi/job.h). The caller holds the lock.
- */
+ * and to receive theirs. Returns 0 or an error code; without memory it ends the job, or returns REFUSED on one rank
+ * (job_fail). The caller holds the lock. */
 static int agreement_exchange_start(agreement *a) {
     const comm_entry *entry = a->entry;
     const int *members = atomic_load(&a->entry->members);

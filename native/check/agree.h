@@ -19,7 +19,7 @@ typedef struct agreement agreement;
 /* Compares a blocking call between the ranks, and waits for the result; `details`: SIGNATURE_LINES and
  * SIGNATURE_SHAPES, the properties to compare beside the others. Collective. Meanwhile progresses the active
  * comparisons of all threads, if there are any. All ranks return 0, or all REFUSED with the report as the error; or an
- * error code. Without memory as job_fail (mpi/job.h). */
+ * error code. Without memory it ends the job, or returns REFUSED on one rank (job_fail). */
 int agree_compare(const frame *f, unsigned details);
 
 /* Starts, without waiting, the comparison of a call that starts a request: a reduction of the hashes of all ranks'

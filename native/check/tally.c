@@ -131,7 +131,7 @@ static void tally_report(const frame *f, const tally_finding *all, char *text, s
 }
 
 /* Gathers the differences that all ranks have found, and sets the report as the error. Collective. Returns REFUSED or
- * MPI's error code; without memory as job_fail (mpi/job.h). */
+ * MPI's error code; without memory it ends the job, or returns REFUSED on one rank (job_fail). */
 static int tally_refuse(const frame *f, const tally_finding *mine) {
     tally_finding *all = calloc((size_t)f->size, sizeof *all);
     mpixla_handle byte = dtype_find(FFI_U8)->handle;

@@ -11,7 +11,7 @@ int tally_is_needed(const frame *f);
 
 /* Compares the messages between each two ranks of a call, by an MPI_Alltoall of counts and hashes, after agree.h has
  * compared all other properties. Collective. All ranks return 0, or all REFUSED with error_set; or an error code;
- * without memory as job_fail (mpi/job.h). */
+ * without memory it ends the job, or returns REFUSED on one rank (job_fail). */
 int tally_compare(const frame *f);
 
 #endif

@@ -168,7 +168,8 @@ static void pairs_break_unmade(pairs *p, int code) {
 }
 
 /* Makes the pairs of a communicator with a topology (hold.make): a collective call. `*made` is NULL if this rank has
- * none. Returns 0 or an error code, with which the pairs are broken; without memory as job_fail. */
+ * none. Returns 0 or an error code, with which the pairs are broken; without memory it ends the job, or returns REFUSED
+ * on one rank (job_fail). */
 static int pairs_make(const comm_entry *c, void **made) {
     *made = NULL;
     if (c->size == 1) return 0;

@@ -167,7 +167,7 @@ static int halo_messages_await(const halo *h) {
 }
 
 /* Exchanges the lines of one dimension: lines at the borders go to the neighbours' ghosts; in the transpose ghosts go
- * back. Returns as messages_run; after a local failure as job_fail. */
+ * back. Returns 0 or an error code; a local failure ends the job, or returns REFUSED on one rank (job_fail). */
 static int halo_dimension_run(halo *h) {
     const int64_t w = h->width, low = 2 * h->dimension, high = low + 1;
     halo_transfer exchanged[2] = {{.from = -2 * w, .dest = high, .source = low, .to = 0},
@@ -188,8 +188,8 @@ static int halo_dimension_run(halo *h) {
     return failed ? job_fail(h->f->facts.communicator) : code;
 }
 
-/* Runs a halo exchange, or with `adds` its transpose, dimension by dimension. Returns as messages_run; after a local
- * failure as job_fail. */
+/* Runs a halo exchange, or with `adds` its transpose, dimension by dimension. Returns 0 or an error code; a
+ * local failure ends the job, or returns REFUSED on one rank (job_fail). */
 static int halo_run(frame *f, int adds) {
     halo h = {.f = f, .adds = adds, .place = {.device = frame_array_device(f)}};
     int64_t dimensions = f->arrays[ATTRIBUTE_WIDTH].size, rank = f->facts.communicator->rank;

@@ -39,8 +39,8 @@ typedef struct messages {
 } messages;
 
 /* Makes an empty list of messages with room for `most`, in scratch memory of the thread: valid until the thread begins
- * another list. Returns 0, or, without memory, as job_fail (job.h), since the other ranks wait for this rank's
- * messages. */
+ * another list. Returns 0; without memory it ends the job, or returns REFUSED on one rank (job_fail), since the other
+ * ranks wait for this rank's messages. */
 int messages_begin(messages *m, const frame *f, int64_t most);
 
 /* Appends a message to the list; ignores one whose peer is MPIXLA_PROC_NULL. Append the receives before the sends, so

@@ -67,8 +67,8 @@ static void replicated_array_release(const frame *f, const replicated_array *a) 
 }
 
 /* Sets `*a` to the next array of the call from operand `*i` on, with a copy of its entries if they are on a GPU, and
- * sets `*i` behind it; a->buffer is NULL behind the last. Returns 0, or as job_fail (mpi/job.h). The caller releases
- * the array. */
+ * sets `*i` behind it; a->buffer is NULL behind the last. Returns 0; without memory it ends the job, or returns REFUSED
+ * on one rank (job_fail). The caller releases the array. */
 static int replicated_array_fetch(const frame *f, int64_t *i, replicated_array *a) {
     const device *gpu = frame_array_device(f);
     *a = (replicated_array){.buffer = replicated_operand_next(f, i)};
@@ -293,8 +293,8 @@ static int replicated_report(const frame *f, const replicated_array *a, const ch
 
 /* Finds the first array that differs between ranks, compares its entries, and sets the report as the error; for
  * REPLICATED_PRINTED rank 0 prints it instead. Returns REFUSED; 0 if it is printed or no single array differs; or an
- * error code; without memory as job_fail (mpi/job.h). Collective: all ranks call it if their hashes of all arrays
- * differ. */
+ * error code; without memory it ends the job, or returns REFUSED on one rank (job_fail). Collective: all ranks call it
+ * if their hashes of all arrays differ. */
 static int replicated_refuse(const frame *f) {
     replicated_array first;
     replicated_leaf mine = {.name = 0}, *all = calloc((size_t)f->size, sizeof *all);

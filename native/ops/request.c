@@ -120,7 +120,8 @@ static void request_parts_keep(frame *f, char *to) {
 }
 
 /* Sets f->request to a new request with memory for the data that the call sends and receives, and copies the data to
- * send into it. Returns 0 or REFUSED; without memory as facts_fail (facts.h). */
+ * send into it. Returns 0 or REFUSED; without memory it ends the job if the call is collective, else it returns REFUSED
+ * (facts_fail). */
 static int request_start_prepare(frame *f) {
     const int64_t sent = frame_buffer_bytes(&f->send), received = frame_buffer_bytes(&f->recv);
     const int64_t parts_bytes = request_parts_bytes(f);

@@ -48,7 +48,7 @@ typedef struct request {
 
 /* Sets f->request: for a call that starts, a new request with memory, which has a copy of the data to send; for a wait,
  * the request with the given id, which no other call can wait for from then on; NULL for no request. Returns 0 or
- * REFUSED; without memory for a call that starts, as facts_fail (facts.h). */
+ * REFUSED. Without memory a start ends the job if its call is collective, else it returns REFUSED (facts_fail). */
 int request_attach(frame *f);
 
 /* Ends a call that starts a request or waits for one, with the call's code. A start with code 0 writes the request's id
@@ -62,8 +62,8 @@ void request_finish(frame *f, int code);
 void request_abandon(frame *f);
 
 /* Sends a message as MPI_Send does. Returns 0 or an error code. A message to this rank itself is sent by MPI_Isend from
- * a copy, and not waited for: MPI_Send might block for ever, since only this rank can receive the message. Without
- * memory for that copy as facts_fail. */
+ * a copy, and not waited for: MPI_Send might block for ever, since only this rank can receive the message. Returns
+ * REFUSED without memory for that copy. */
 int request_send(frame *f);
 
 /* Starts the receive and the send of an isendrecv (a row of ops.def). Returns 0 or an error code: then cancels the

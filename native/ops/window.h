@@ -7,7 +7,8 @@
 #include "call/frame.h"
 
 /* Sets the data of the buffers of a call with windows, and packs the message to send; memory that it takes for that is
- * f->packed. Copies the template to the result if XLA gave them different memory. Returns 0, or as facts_fail. */
+ * f->packed. Copies the template to the result if XLA gave them different memory. Returns 0. Without memory it ends the
+ * job if the call is collective, else it returns REFUSED (facts_fail). */
 int window_begin(frame *f);
 
 /* Completes a call that received its message into a window, a box of the result's array: sets f->arrived, the bytes of

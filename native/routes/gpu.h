@@ -40,8 +40,9 @@ void gpu_leave(const gpu_call *g);
  * the call cannot be made with the transport that the user asks for. */
 int gpu_plan_agree(const frame *f);
 
-/* Returns 0, or facts_fail (facts.h) if a step of this rank alone has failed before its part of the call was made,
- * since the other ranks wait. A failure after that is an ordinary error: no rank waits for it. */
+/* Returns 0 if `failed` is 0. Else a step of this rank alone has failed before its part of the call was made: ends the
+ * job if the call is collective, since the other ranks wait, else returns REFUSED (facts_fail). A failure after that is
+ * an ordinary error: no rank waits for it. */
 static inline int gpu_local_step_check(const frame *f, int failed) {
     return failed ? facts_fail(&f->facts) : 0;
 }

@@ -22,7 +22,8 @@ static int gpu_host_uses_pieces(const frame *f) {
 
 /* Copies the call's buffers to pinned memory of the host and waits for the copies, unless it is made in pieces. Calls
  * of MANY copy the arrays that they need themselves. A call that reads nothing does not wait for the earlier work of
- * the stream, unless it is a barrier, or starts one. Returns 0, or as facts_fail. */
+ * the stream, unless it is a barrier, or starts one. Returns 0. A local failure ends the job if the call is collective,
+ * else it returns REFUSED (facts_fail). */
 static int gpu_host_begin(frame *f) {
     gpu_call *g = gpu_call_of(f);
     f->gpu->has_arrays = f->facts.row->counts == MANY;
@@ -49,7 +50,8 @@ static int gpu_host_piece_start(const device *d, const void *from, const piece *
 }
 
 /* Waits for the copy of a piece to the host, makes the call for it, and puts the copy of its result on the stream.
- * Returns 0, an error code, or as facts_fail: the other ranks wait for this rank in the next piece, too. */
+ * Returns 0 or an error code. A local failure ends the job if the call is collective, else it returns REFUSED
+ * (facts_fail): the other ranks wait for this rank in the next piece, too. */
 static int gpu_host_piece_run(frame *f, const operation *o, const void *from, void *to, const piece *p) {
     const device *d = frame_device(f);
     int code = gpu_local_step_check(f, device_wait_for(d, p->block->released));
@@ -63,7 +65,8 @@ static int gpu_host_piece_run(frame *f, const operation *o, const void *from, vo
 }
 
 /* Makes a large call in pieces, with two blocks of pinned memory in turn: while MPI has one piece, the next is on its
- * way to the host. Returns 0 or an error code, or as facts_fail. */
+ * way to the host. Returns 0 or an error code. A local failure ends the job if the call is collective, else it returns
+ * REFUSED (facts_fail). */
 static int gpu_host_pieces_run(frame *f, const operation *o) {
     const device *d = frame_device(f);
     const mpi_library *mpi = mpi_get();

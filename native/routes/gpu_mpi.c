@@ -24,7 +24,8 @@ static int gpu_mpi_can_make(const frame *f, const operation *o) {
 }
 
 /* Waits for the GPU's stream, which MPI does not know, before a call on the GPU's memory. A halo exchange waits itself
- * when it has packed its messages. Returns 0, or as facts_fail. */
+ * when it has packed its messages. Returns 0. A local failure ends the job if the call is collective, else it returns
+ * REFUSED (facts_fail). */
 static int gpu_mpi_begin(frame *f) {
     f->gpu->has_arrays = 1;
     if (f->facts.row->counts == MANY) return 0;

@@ -222,7 +222,7 @@ static int plan_decide(const frame *f, const device *d, mpixla_handle comm, cons
 
 /* Makes the plan of a communicator, how its calls with a GPU's memory travel, together with the other ranks. `*made`
  * stays NULL while all ranks call with the host's memory and some may yet have a GPU's. Collective. Returns 0 or an
- * error code; without memory as job_fail. */
+ * error code; without memory it ends the job, or returns REFUSED on one rank (job_fail). */
 static int plan_make(const frame *f, const device *d, plan **made) {
     const mpi_library *mpi = mpi_get();
     mpixla_handle comm = 0, byte = dtype_find(FFI_U8)->handle;
