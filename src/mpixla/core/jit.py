@@ -56,11 +56,11 @@ class Compiled(Generic[P, R]):
     # Methods, since functools.wraps copies attributes to functions made of this one, such as its gradient.
 
     def lower(self, /, *args: P.args, **kwargs: P.kwargs) -> jax.stages.Lowered:
-        """Return the function lowered for such arguments."""
+        """Return the function lowered for arguments of these shapes and dtypes, as ``jax.jit`` does."""
         return self._plain.lower(*args, **kwargs)
 
     def trace(self, /, *args: P.args, **kwargs: P.kwargs) -> jax.stages.Traced:
-        """Return the function traced for such arguments."""
+        """Return the function traced for arguments of these shapes and dtypes, as ``jax.jit`` does."""
         return self._plain.trace(*args, **kwargs)
 
     def eval_shape(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
@@ -68,7 +68,7 @@ class Compiled(Generic[P, R]):
         return self._plain.eval_shape(*args, **kwargs)
 
     def clear_cache(self) -> None:
-        """Drop the compiled programs."""
+        """Drop the function's traced and compiled programs; its next call compiles it again."""
         self._plain.clear_cache()
         self._sealed.clear_cache()
 

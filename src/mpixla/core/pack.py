@@ -55,7 +55,7 @@ def pack(arrays: Sequence[jax.Array], kept_axes: int) -> jax.Array:
 
 
 def unpack(packed: jax.Array, shapes: Shapes) -> list[jax.Array]:
-    """Split the last axis into arrays of these shapes, each with the axes before it in front; return the arrays."""
+    """Return arrays split from ``packed``'s last axis: for each of ``shapes`` one, behind the axes before it."""
     if len(shapes) == 1:
         return [packed.reshape(*packed.shape[:-1], *shapes[0])]
     return _unpack.bind(packed, shapes=shapes)

@@ -179,7 +179,7 @@ def with_batch_at(axis: int, operands: Sequence[Any], dims: Sequence[int | None]
 
 
 def _define_batching(primitive: Primitive, axes: BatchAxes) -> None:
-    """Register a batching rule: one call for the whole batch, at these axes of operands and results.
+    """Register a batching rule: one call for the whole batch, at ``axes`` = (operands' axis, results' axis).
 
     Where numbers at run time differ within the batch, the rule makes one call for each example, in order.
     """

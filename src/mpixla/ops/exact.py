@@ -121,7 +121,7 @@ def _bind_exact_dot(x: jax.Array, y: jax.Array, params: dict[str, Any]) -> jax.A
 
 
 def _join_axes(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
-    """Return the array with these axes moved behind the others and joined into one."""
+    """Return ``x`` with ``axes`` moved behind its other axes and joined into one last axis."""
     kept = [i for i in range(x.ndim) if i not in axes]
     sizes = [x.shape[i] for i in kept]
     return jnp.transpose(x, (*kept, *axes)).reshape(*sizes, math.prod(x.shape[i] for i in axes))

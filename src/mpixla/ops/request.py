@@ -362,7 +362,7 @@ def _linear_call(call: _StartedCall) -> _StartedCall:
 
 
 def _weigh_tangent(call: _StartedCall, x: Any, t: Any, batch: int) -> Any:
-    """Return the operand of the linear call for a reduction with PROD, MAX or MIN; it communicates."""
+    """Return ``_linear_call``'s operand for PROD, MAX, MIN: ``t`` weighted by the derivative at ``x``; collective."""
     assert call.op is not None
     if call.kind.tangent is None:
         return reduction_weights(x, call.comm, call.op) * t
@@ -665,7 +665,7 @@ def wait(request: Request[Any], *, return_status: bool = False) -> Any:
 
 @public
 def waitall(requests: Sequence[Request[Tree]]) -> list[Tree]:
-    """Wait for all of these requests, and return their results.
+    """Wait for all requests, each once, and return the list of their results in the order of the requests.
 
     Args:
         requests: the requests.
