@@ -304,14 +304,16 @@ MPIXLA_API int64_t mpixla_status_register(void *address);
  *   fill         two numbers whose bytes, one behind the other, begin with those of the item that fills the
  *                first rank's result; or the rest of a window
  *   sendbegin, sendsize  arrays: the message is a box of the send buffer, with this first index and so many along each
- *                axis, which is read where it lies. A send may have that buffer as a result (output_operand_aliases),
- * so that computations wait for it recvbegin, recvsize  likewise for the message that is received: it is written into
- * the template, whose memory must be the receive buffer's (output_operand_aliases) or is copied there. Where no message
- * arrives, the box keeps its values, or is filled. A call with both boxes and one array sends from it axes         an
- * array: for each array the axis that belongs to each dimension of the Cartesian communicator width        an array:
- * for each dimension the width of the ghost zones checked      1: the report says that checked mode asks, not the
- * program; 2: that is told once, and no error leaves       an array: the number of each array's name, which
- * mpixla_site_name takes packed       a number made of the parts that travel as one array, to be compared between ranks
+ *                axis, which is read where it lies. A send may have that buffer as a result, in its memory
+ *                (output_operand_aliases), so that computations wait for the send
+ *   recvbegin, recvsize  likewise for the message that is received: it is written into the template, whose memory must
+ *                be the receive buffer's (output_operand_aliases) or is copied there. Where no message arrives, the box
+ *                keeps its values, or is filled. A call with both boxes and one array sends from it
+ *   axes         an array: for each array the axis that belongs to each dimension of the Cartesian communicator
+ *   width        an array: for each dimension the width of the ghost zones
+ *   checked      1: the report says that checked mode asks, not the program; 2: that is told once, and no error
+ *   leaves       an array: the number of each array's name, which mpixla_site_name takes
+ *   packed       a number made of the parts that travel as one array, to be compared between ranks
  *   site         the number of a line of the user's source, for messages, which mpixla_site_name takes
  *
  * Where ranks, tags or rows are known only at run time, the attribute is the string "operand", and the numbers are in

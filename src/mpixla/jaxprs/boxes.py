@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jax import lax
-from jax.extend.core import Var
 
 from .effect import ordered
 from .rewrite import is_literal
@@ -160,7 +159,7 @@ class Graph:
 
     def split_variable(self, variable: Any, place: int) -> Any:
         """Give a new variable to the equation that makes ``variable`` and to its users before a place; return it."""
-        new, maker = Var(variable.aval), self._maker[variable]
+        new, maker = type(variable)(variable.aval), self._maker[variable]
         eqn = self.eqns[maker]
         self.replace_eqn(maker, eqn.replace(outvars=[new if v is variable else v for v in eqn.outvars]))
         for user in [user for user in self.users[variable] if user < place]:
