@@ -165,9 +165,20 @@ def _copy_to_device(most: Sequence[int], *numbers: int) -> jax.Array | None:
         return _copy(np.array(numbers, np.int32))
 
 
-# All programs by key. Several threads use it at once, so what lists them copies it first, which runs no Python: a list
-# of items, which are objects of the garbage collector, may let another thread run.
+# All programs by key. Several threads use it at once, so _copy_programs comes before a loop over them.
 _programs: dict[_Key, _Program] = {}
+
+
+def _copy_programs() -> dict[_Key, _Program]:
+    """Return a copy of ``_programs``; copy again if another thread has changed it meanwhile.
+
+    A dict that has gaps is copied item by item, and the garbage collector may let another thread run between two.
+    """
+    while True:
+        try:
+            return _programs.copy()
+        except RuntimeError:
+            continue
 
 
 def _find_program(key: _Key) -> _Program | None:
@@ -184,13 +195,13 @@ def _find_program(key: _Key) -> _Program | None:
 def _add_program(key: _Key, program: _Program) -> _Program:
     """Add a program unless the key has one, drop the least recently used beyond a limit; return the key's program."""
     while key not in _programs and len(_programs) >= _LIMIT:
-        oldest, _ = min(_programs.copy().items(), key=lambda item: item[1].last_use)
+        oldest, _ = min(_copy_programs().items(), key=lambda item: item[1].last_use)
         _programs.pop(oldest, None)
     return _programs.setdefault(key, program)
 
 
 def _forget_freed() -> None:
-    for key, program in _programs.copy().items():
+    for key, program in _copy_programs().items():
         if not all(map(is_alive, program.owners)):
             _programs.pop(key, None)
 
