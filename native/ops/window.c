@@ -17,16 +17,17 @@ typedef struct window {
     int64_t counts[WINDOW_LOOPS], steps[WINDOW_LOOPS]; /* steps in bytes */
 } window;
 
-/* Sets `*v` to the box in an array. Beginnings are clamped, as XLA does for those known at run time only. Loops beyond
- * those of the box stay unset, as clearing all would take longer than a short message. */
-static void window_set(window *v, const frame_window *w, const frame_buffer *box, const int64_t *begin) {
-    int64_t step = box->dtype->row->itemsize;
-    v->first = w->array;
+/* Sets `*v` to the box in the array of a window; to the whole buffer if there is no window. Beginnings are clamped, as
+ * XLA does for those known at run time only. Loops beyond those of the box stay unset, as clearing all would take
+ * longer than a short message. */
+static void window_set(window *v, const frame_window *w, const frame_buffer *box, const frame_array *begins) {
+    int64_t step = box->dtype ? box->dtype->row->itemsize : 1;
+    v->first = w->dims ? w->array : box->data;
     v->size = step;
     v->loops = 0;
-    for (int64_t i = box->axes; i-- > 0 && box->count > 0;) {
-        const int64_t items = box->dims[i], last = w->dims[i] - items;
-        v->first += (begin[i] < 0 ? 0 : begin[i] > last ? last : begin[i]) * step;
+    for (int64_t i = w->dims ? box->axes : 0; i-- > 0 && box->count > 0;) {
+        const int64_t items = box->dims[i], last = w->dims[i] - items, begin = begins->items[i];
+        v->first += (begin < 0 ? 0 : begin > last ? last : begin) * step;
         if (v->loops == 0 && v->size == step) {
             v->size *= items;
         } else if (v->loops > 0 && v->counts[v->loops - 1] * v->steps[v->loops - 1] == step) {
@@ -39,20 +40,14 @@ static void window_set(window *v, const frame_window *w, const frame_buffer *box
     }
 }
 
-/* Sets `*v` to the box that the call sends; to the buffer if the call sends no window. */
+/* Sets `*v` to the box, or the buffer, that the call sends. */
 static void window_sent_set(window *v, const frame *f) {
-    v->first = f->send.data;
-    v->size = 1;
-    v->loops = 0;
-    if (f->sent_window.dims) window_set(v, &f->sent_window, &f->send, f->arrays[ATTRIBUTE_SENDBEGIN].items);
+    window_set(v, &f->sent_window, &f->send, &f->arrays[ATTRIBUTE_SENDBEGIN]);
 }
 
-/* Sets `*v` to the box that the call receives; to the buffer if the call receives no window. */
+/* Sets `*v` to the box, or the buffer, that the call receives. */
 static void window_received_set(window *v, const frame *f) {
-    v->first = f->recv.data;
-    v->size = 1;
-    v->loops = 0;
-    if (f->received_window.dims) window_set(v, &f->received_window, &f->recv, f->arrays[ATTRIBUTE_RECVBEGIN].items);
+    window_set(v, &f->received_window, &f->recv, &f->arrays[ATTRIBUTE_RECVBEGIN]);
 }
 
 static void window_places_clear(const window *w, int64_t places[WINDOW_LOOPS]) {
