@@ -259,6 +259,8 @@ def callee(name: str) -> Callable[[], Any]:
         "cg": conjugate_gradients,
         "cg-alone": lambda: conjugate_gradients(alone=True),
         "plain": lambda: compiled(lambda x: x + 1),
+        "plain_tree": lambda: compiled(lambda tree: jax.tree.map(lambda x: x + 1, tree), {"a": x, "b": x}),
+        "plain_three": lambda: compiled(lambda arrays: arrays[0] + arrays[1] * arrays[2], (x, x, x)),
         "jit": lambda: compiled(total),
         "sealed": lambda: sealed(x),
         "sealed_flat": lambda: sealed(flat),

@@ -75,7 +75,7 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_operations_of_a_block(name, comm, rank, half, compilations):
-    """A function that was run before runs on the block's communicator in it, and as before behind it."""
+    """Check that a function uses the block's communicator in the block, and the default one before and after it."""
     run, x = PROGRAMS[name], jnp.float32(rank)
     everyone, some = sum_of_ranks(comm), sum_of_ranks(half)
     for repeat in range(2):
@@ -116,7 +116,7 @@ def test_own_comm_has_precedence(comm, rank, half):
 
 
 def test_default_of_all_ranks_in_a_block(size, half):
-    """The communicator that stands for the default one stands for it here, too."""
+    """Check that the communicator that stands for the default one stands for it in a block, too."""
     everyone = mpixla.get_default_comm()
     with mpixla.default_comm(half), mpixla.default_comm(everyone):
         assert float(total(jnp.float32(1))) == size
@@ -125,7 +125,7 @@ def test_default_of_all_ranks_in_a_block(size, half):
 
 
 def test_derivative_outside_of_the_block(rank, half):
-    """What was traced in the block keeps its communicator."""
+    """Check that a function that was traced in the block keeps the block's communicator."""
     with mpixla.default_comm(half):
         _, pull = jax.vjp(lambda w: mpixla.pvary(w) * rank, 1.0)
         request = mpixla.iallreduce(jnp.float32(rank), MPI.SUM)
@@ -163,7 +163,7 @@ def test_other_threads_are_not_in_the_block(size, half):
 
 
 def test_messages_with_ranks_of_the_block(comm, rank, half):
-    """A rank that the block's communicator lacks is refused, eagerly too, whatever was called before."""
+    """Check that a rank that the block's communicator lacks is refused, also eagerly after a call that allowed it."""
     x = jnp.ones(2)
     for _ in range(2):
         np.testing.assert_array_equal(mpixla.sendrecv(x, x, rank, rank), x)
@@ -232,7 +232,7 @@ def test_equality_and_hash(comm, half):
 
 
 def test_it_is_a_communicator(comm, rank, size):
-    """Of its class, with mpi4py's methods, and operations take it eagerly and in programs."""
+    """Check the class and methods of a hashable communicator, and that operations take it eagerly and in programs."""
     line = comm.Create_cart([size], periods=[True])
     hashed = mpixla.hashable_comm(line)
     assert isinstance(hashed, MPI.Cartcomm)
@@ -251,7 +251,7 @@ def test_it_is_a_communicator(comm, rank, size):
 
 
 def test_duplicates(comm, size):
-    """mpi4py makes one of the same class; it is another communicator."""
+    """Check that mpi4py's Dup of a hashable communicator has the same class, and is another communicator."""
     hashed = mpixla.hashable_comm(comm)
     duplicate = hashed.Dup()
     assert duplicate != hashed
@@ -272,7 +272,7 @@ def test_eager_calls_share_a_program(half):
 
 
 def test_field_of_a_pytree(comm, rank, half):
-    """As metadata, by which JAX finds the program of a function of the pytree."""
+    """Check that JAX finds the program of a function of a pytree by a communicator in the pytree's metadata."""
 
     @functools.partial(jax.tree_util.register_dataclass, data_fields=["x"], meta_fields=["comm"])
     @dataclass
@@ -286,7 +286,7 @@ def test_field_of_a_pytree(comm, rank, half):
 
 
 def test_freed_static_argument(comm, size):
-    """A later communicator with its handle is another one."""
+    """Check that a later communicator with a freed one's handle is another communicator."""
     run = jax.jit(lambda x, comm: mpixla.allreduce(x, MPI.SUM, comm=comm), static_argnums=1)
     one = jnp.float32(1)
     for _ in range(3):

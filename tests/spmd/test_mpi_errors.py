@@ -103,7 +103,7 @@ def test_sentences(text, want):
 
 
 def test_chains_of_exceptions():
-    """Causes, contexts and groups; an exception that is in its own chain ends the search."""
+    """Check causes, contexts and groups; an exception that is in its own chain ends the search."""
     _, text, want = SENTENCES[0]
     error = jax.errors.JaxRuntimeError(text)
     by_cause, by_context, loop, hidden = (RuntimeError("step 3 failed") for _ in range(4))
@@ -124,7 +124,7 @@ def line_of(function, text):
 @pytest.mark.not_checked
 @pytest.mark.parametrize("how", ["eager", "jit", "request", "sendrecv"])
 def test_truncated_message(comm, rank, size, how):
-    """What MPI itself returned, under whichever MPI: the class, the peer on the call's communicator, and the line."""
+    """Check the class that MPI returned, the peer on the call's communicator, and the line."""
     if size == 1:
         pytest.skip("needs a partner")
     turned = comm.Split(0, -rank)
@@ -163,7 +163,7 @@ def raised_at(function, text):
 
 
 def test_refused_when_it_runs(size, comm):
-    """Of a rank known only then, and of a tag; what is refused when tracing is no error of MPI."""
+    """Check the errors of a traced rank and a traced tag; a refused argument is no error of MPI."""
     x = jnp.ones(2)
     source = jax.jit(lambda source: mpixla.recv(x, source))
     tag = jax.jit(lambda tag: mpixla.recv(x, MPI.PROC_NULL, tag=tag))

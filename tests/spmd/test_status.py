@@ -38,7 +38,7 @@ def test_short_message_keeps_the_rest_of_the_template(rank):
 
 
 def test_message_of_another_type_and_shape(rank, below, above):
-    """sendbuf and recvbuf need not be alike."""
+    """Check that sendbuf and recvbuf may differ in shape and dtype."""
     x = jnp.full((2, 3), rank, jnp.int32)
     y = mpixla.sendrecv(x, jnp.zeros(6, jnp.int32), below, above)
     np.testing.assert_array_equal(y, np.full(6, below))
@@ -46,7 +46,7 @@ def test_message_of_another_type_and_shape(rank, below, above):
 
 @pytest.mark.not_checked
 def test_message_of_part_of_an_item(rank, below, above):
-    """What MPI makes of it differs: MPICH would end the job, and Open MPI gives what fits."""
+    """Check that a message of no whole number of items raises; MPICH would end the job, and Open MPI give what fits."""
     x, template = jnp.full(3, rank, jnp.int8), jnp.zeros(2, jnp.int32)
     for exchange in (
         lambda: mpixla.sendrecv(x, template, below, above),
@@ -80,7 +80,7 @@ def test_template_is_not_modified(rank):
 
 
 def test_status_of_a_pytree(below, above):
-    """Each array is a message, and the status is the last one's."""
+    """Check that each array is a message, and that the status is the last one's."""
     status = MPI.Status()
     tree = {"a": jnp.ones(3), "b": jnp.ones(5)}
     jax.block_until_ready(mpixla.sendrecv(tree, tree, below, above, sendtag=7, status=status))
@@ -88,7 +88,7 @@ def test_status_of_a_pytree(below, above):
 
 
 def ways(function):
-    """Return the function called eagerly, under jit, and in a scan, whose turns give what one call gives."""
+    """Return the function as it is, under jit, and in a scan, each of whose iterations returns one call's result."""
 
     def scanned(*args):
         _, results = jax.lax.scan(lambda carry, _: (carry, function(*args)), 0, None, length=2)
@@ -152,7 +152,7 @@ def test_status_of_no_message_is_returned(how):
 
 @pytest.mark.parametrize("call", ["sendrecv", "isendrecv"])
 def test_returned_length_is_of_each_example(rank, below, above, call):
-    """One message carries the batch."""
+    """Check the status of the one message that carries a batch."""
 
     def exchange(x):
         if call == "sendrecv":
@@ -170,7 +170,7 @@ def test_returned_length_is_of_each_example(rank, below, above, call):
 
 
 def test_returned_status_where_ranks_differ_in_a_batch(rank, below, above):
-    """Then each example is a message, with a status of its own."""
+    """Check that each example is a message with a status of its own if ranks differ within the batch."""
 
     def exchange(x, source, dest):
         return mpixla.sendrecv(x, x, source, dest, return_status=True)
@@ -209,7 +209,7 @@ def test_derivative_beside_a_returned_status(rank, below, above, call):
 
 
 def test_queue_of_work_in_one_compiled_loop(rank, size):
-    """Rank 0 answers whichever rank asks, in a loop that knows the asking rank only when it runs."""
+    """Check a loop in which rank 0 answers whichever rank asks, which it knows only when the loop runs."""
     each = 3
 
     @jax.jit
@@ -238,7 +238,7 @@ def test_queue_of_work_in_one_compiled_loop(rank, size):
 
 
 def test_returned_status_of_a_pytree(below, above):
-    """Each array is a message, and the status is the last one's."""
+    """Check that each array is a message, and that the status is the last one's."""
     tree = {"a": jnp.ones(3), "b": jnp.ones(5)}
     y, status = mpixla.sendrecv(tree, tree, below, above, sendtag=7, return_status=True)
     assert y.keys() == tree.keys()
@@ -251,7 +251,7 @@ def test_returned_status_of_a_pytree(below, above):
 
 
 def test_returned_status_of_a_message_received_in_place(rank, below, above):
-    """Of a message that is a box of an array (core/windows.py)."""
+    """Check the status of a message that is a box of an array (core/windows.py)."""
 
     @jax.jit
     def exchange(u):
@@ -305,7 +305,7 @@ def test_template_by_its_type(rank, below, above, call, how):
 
 @pytest.mark.parametrize("call", [mpixla.sendrecv, lambda *args: mpixla.isendrecv(*args).wait()])
 def test_batch_and_tangent_of_a_template_by_its_type(rank, below, above, call):
-    """They are those of what is sent."""
+    """Check that batches, tangents and cotangents are those of the array that is sent."""
 
     def exchange(x):
         return call(x, jax.ShapeDtypeStruct((3,), x.dtype), below, above)

@@ -6,6 +6,7 @@ order. They are this MPI's numbers, such as ``MPI.PROC_NULL``. The C library rea
 (native/call/values.h).
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -87,16 +88,28 @@ def divide_length(numbers: Any, batch: int) -> Any:
 _MESSAGE = (("dest", "dest"), ("recvtag", "source"), ("sendtag", "dest"), ("source", "source"))
 
 
-def as_operand(params: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    """Return parameters with a message's static ranks and tags replaced by ``OPERAND``, and a list of these numbers.
+def as_operand(params: dict[str, Any]) -> tuple[dict[str, Any], tuple[int, ...]]:
+    """Return parameters with a message's static ranks and tags replaced by ``OPERAND``, and these numbers.
 
     ``native.PROC_NULL``, ``native.ANY_SOURCE``, ``native.ANY_TAG`` and a ``Shift`` remain parameters.
     """
     call = params.get("call")
-    known = params if call is None else vars(call)
-    numbers = {name: known[name] for name, peer in _MESSAGE if known.get(peer) is not None and type(known[name]) is int}
-    if not numbers or has_values(known):
-        return params, []
-    operands = dict.fromkeys(numbers, OPERAND)
-    changed = {**params, **operands} if call is None else {**params, "call": replace(call, **operands)}
-    return changed, [*numbers.values()]
+    if call is not None:
+        changed, values = _call_as_operand(call)
+        return {**params, "call": changed}, values
+    numbers = _static_numbers(params)
+    return {**params, **dict.fromkeys(numbers, OPERAND)}, tuple(numbers.values())
+
+
+@functools.lru_cache(1024)
+def _call_as_operand(call: Any) -> tuple[Any, tuple[int, ...]]:
+    """Return what ``as_operand`` does for a started call, the same object for equal calls."""
+    numbers = _static_numbers(vars(call))
+    return replace(call, **dict.fromkeys(numbers, OPERAND)) if numbers else call, tuple(numbers.values())
+
+
+def _static_numbers(params: dict[str, Any]) -> dict[str, int]:
+    """Return the ranks and tags of a message that are parameters, by name; none if others are operands already."""
+    if has_values(params):
+        return {}
+    return {name: params[name] for name, peer in _MESSAGE if params.get(peer) is not None and type(params[name]) is int}

@@ -98,7 +98,9 @@ class Primitive(required.Primitive):
 
     def bind(self, *operands: Any, **params: Any) -> Any:
         """Bind the primitive and return its results; inside ``jax.shard_map`` operands are made varying first."""
-        if not self.takes_replicated and not trace_state_clean() and (axes := tracked_axes()):
+        if trace_state_clean():  # then JAX would call this, too, a few microseconds later
+            return self.impl(*operands, **params)
+        if not self.takes_replicated and (axes := tracked_axes()):
             operands = tuple(as_varying(x, axes) for x in operands)
         return super().bind(*operands, **params)
 

@@ -3,6 +3,7 @@
 Their rows are in native/tables/ops.def. ARCHITECTURE.md has the reasons for their design, under "Requests".
 """
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -98,6 +99,13 @@ class _StartedCall:
     reverse: bool = False  # of a scan: from the last rank
     sendcounts: tuple[int, ...] = ()
     recvcounts: tuple[int, ...] = ()
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash(tuple(vars(self).values()))
+
+    def __hash__(self) -> int:  # an eager wait looks its program up by the call
+        return self._hash
 
     def __repr__(self) -> str:
         takes, gives = (ShapedArray(x.shape, x.dtype).str_short() for x in (self.takes, self.gives))
@@ -567,10 +575,15 @@ def _with_numbers(request: Request[Any], *numbers: int) -> Request[Any]:
     parts, started = request.tree_flatten()
     if not isinstance(started, _StartedCall):
         return request.tree_unflatten(started, [_with_numbers(part, *numbers) for part in parts])
-    names = sorted(name for name, x in vars(started).items() if is_operand(x))
+    return request.tree_unflatten(_fill_numbers(started, numbers), (*parts[:2], None))
+
+
+@functools.lru_cache(1024)
+def _fill_numbers(call: _StartedCall, numbers: tuple[int, ...]) -> _StartedCall:
+    """Return the call with ``numbers`` for its ranks and tags that are operands; for equal arguments the same call."""
+    names = sorted(name for name, x in vars(call).items() if is_operand(x))
     given: dict[str, Any] = dict(zip(names, numbers, strict=True))
-    call = replace(started, **given)
-    return request.tree_unflatten(call, (*parts[:2], None))
+    return replace(call, **given)
 
 
 def _ids_in(request: Request[Any]) -> list[Any]:
