@@ -136,12 +136,13 @@ def headlines(runs: Mapping[str, Runs]) -> str:
 
 def _two_times(line: Headline, row: Row, figures: Mapping[Measurement, Figures]) -> str:
     both = (figures.get(m, "not measured") for m in (row.measured, row.peer if line.is_peer else row.against) if m)
-    return " / ".join("-" if isinstance(times, str) else _microseconds(times, line.steps) for times in both)
+    return " / ".join("-" if isinstance(times, str) else _time(times, line.steps) for times in both)
 
 
-def _microseconds(times: Sequence[Sequence[float]], steps: int) -> str:
+def _time(times: Sequence[Sequence[float]], steps: int) -> str:
     value = statistics.median(time[0] for time in times) * 1e6 / steps
-    return f"{value:,.0f} µs" if value >= 10 else f"{value:.1f} µs"
+    unit, value = ("ms", value / 1e3) if value >= 1e3 else ("µs", value)
+    return f"{value:.{0 if value >= 10 else 1}f} {unit}"
 
 
 def _cell(row: Row, figures: Mapping[Measurement, Figures]) -> str:
