@@ -31,7 +31,7 @@ from rows import CLIENTS, FULL, MIB, OPS, QUICK, WATCHED, Effort, Measurement, R
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 RANKS = 2
-TIMEOUT = 300.0  # seconds, for one answer
+TIMEOUT = 600.0  # seconds, for one answer
 
 
 def parse() -> argparse.Namespace:

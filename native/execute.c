@@ -39,8 +39,7 @@ static const char *execute_error_advice(const frame *f, int class, comm_entry **
     *lost = loss_is_error(class) ? f->started ? f->started->communicator : f->facts.communicator : NULL;
     if (!*lost && class == mpi_get()->facts.err_truncate)
         return ". The message is longer than the template of its receive. With --check (MPIXLA_CHECK=1) the error "
-               "names "
-               "the lines of both";
+               "names the lines of both";
     if (!*lost) return "";
     loss_derived_revoke(*lost);
     return ". A process of this communicator has died, or another rank has revoked it because one has: go on without "
