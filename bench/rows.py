@@ -164,6 +164,8 @@ def _calls(effort: Effort) -> Iterator[Row]:
         name = f"eager_{op}"
         peer = ask("mpi4jax", name)
         yield Row(section, f"eager {op} of 4 bytes", over, ask("mpixla", name), plain, target=3, peer=peer)
+        alone = (ask("mpixla on 1 rank", name), ask("mpixla on 1 rank", "plain"))
+        yield Row(section, f"eager {op} of 4 bytes, on one rank", over, *alone)
     for name in EAGER:
         few = Measurement("mpixla", f"call eager_{name} {effort.calls // 10} {effort.times // 2}")
         is_request = name.startswith("i")
