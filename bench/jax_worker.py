@@ -271,7 +271,7 @@ def callee(name: str) -> Callable[[], Any]:
 
 def eager(name: str) -> Callable[[], Any]:
     """Return an operation on an array of 4 bytes, or for "NAME_tree" on a pytree of two; a request is waited for."""
-    name, _, is_tree = name.partition("_tree")
+    name, is_tree, _ = name.partition("_tree")
 
     def make(*shape: int) -> Any:
         x = jnp.ones(shape, jnp.float32)
