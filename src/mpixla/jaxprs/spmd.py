@@ -97,8 +97,8 @@ class Primitive(required.Primitive):
     tangents: Callable[..., Any]
 
     def bind(self, *operands: Any, **params: Any) -> Any:
-        """Bind the primitive and return its results; inside ``jax.shard_map`` operands are made varying first."""
-        if trace_state_clean():  # then JAX would call this, too, a few microseconds later
+        """Run the primitive if JAX traces nothing, else bind it, with varying operands inside ``jax.shard_map``."""
+        if trace_state_clean():  # JAX's bind would call ``impl``, too, after some microseconds
             return self.impl(*operands, **params)
         if not self.takes_replicated and (axes := tracked_axes()):
             operands = tuple(as_varying(x, axes) for x in operands)
