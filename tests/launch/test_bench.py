@@ -197,7 +197,7 @@ def test_headlines_are_two_times():
         figures = {row.measured: [[3e-6 * line.steps], [1.0], [0.0]], theirs: [[1.5e-3 * line.steps]]}
         run = "-clients" if row.section == rows.CLIENTS else ""
         lines = summary.headlines({"mpich": {run: figures}}).splitlines()[2:]
-        assert f"| {line.says} | {line.than} | 3.0 µs / 1,500 µs |" in lines
+        assert f"| {line.says} | {line.than} | 3.0 µs / 1.5 ms |" in lines
         assert all(line.endswith("| - / - |") for line in lines if "3.0 µs" not in line)
         assert line.steps == 1 or str(line.steps) == str(math.prod(map(int, row.measured.line.split()[-2:])))
 
