@@ -136,10 +136,10 @@ def headlines(runs: Mapping[str, Runs]) -> str:
 
 def _two_times(line: Headline, row: Row, figures: Mapping[Measurement, Figures]) -> str:
     both = (figures.get(m, "not measured") for m in (row.measured, row.peer if line.is_peer else row.against) if m)
-    return " / ".join("-" if isinstance(times, str) else _time(times, line.steps) for times in both)
+    return " / ".join("-" if isinstance(times, str) else _format_time(times, line.steps) for times in both)
 
 
-def _time(times: Sequence[Sequence[float]], steps: int) -> str:
+def _format_time(times: Sequence[Sequence[float]], steps: int) -> str:
     value = statistics.median(time[0] for time in times) * 1e6 / steps
     unit, value = ("ms", value / 1e3) if value >= 1e3 else ("µs", value)
     return f"{value:.{0 if value >= 10 else 1}f} {unit}"

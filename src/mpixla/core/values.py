@@ -98,7 +98,7 @@ def as_operand(params: dict[str, Any]) -> tuple[dict[str, Any], tuple[int, ...]]
         changed, values = _call_as_operand(call)
         return {**params, "call": changed}, values
     numbers = _static_numbers(params)
-    return {**params, **dict.fromkeys(numbers, OPERAND)}, tuple(numbers.values())
+    return {**params, **dict.fromkeys(numbers, OPERAND)} if numbers else params, tuple(numbers.values())
 
 
 @functools.lru_cache(1024)
@@ -110,6 +110,5 @@ def _call_as_operand(call: Any) -> tuple[Any, tuple[int, ...]]:
 
 def _static_numbers(params: dict[str, Any]) -> dict[str, int]:
     """Return the ranks and tags of a message that are parameters, by name; none if others are operands already."""
-    if has_values(params):
-        return {}
-    return {name: params[name] for name, peer in _MESSAGE if params.get(peer) is not None and type(params[name]) is int}
+    known = [name for name, peer in _MESSAGE if params.get(peer) is not None and type(params[name]) is int]
+    return {name: params[name] for name in known} if known and not has_values(params) else {}

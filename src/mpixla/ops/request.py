@@ -101,11 +101,11 @@ class _StartedCall:
     recvcounts: tuple[int, ...] = ()
 
     @functools.cached_property
-    def _hash(self) -> int:
+    def _hash_of_fields(self) -> int:
         return hash(tuple(vars(self).values()))
 
     def __hash__(self) -> int:  # an eager wait looks its program up by the call
-        return self._hash
+        return self._hash_of_fields
 
     def __repr__(self) -> str:
         takes, gives = (ShapedArray(x.shape, x.dtype).str_short() for x in (self.takes, self.gives))
