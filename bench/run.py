@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from contenders import Job, NoAnswerError
-from report import Figures, document, draw, figure_of, slowest
+from report import NAMES, Figures, document, draw, figure_of, slowest
 from rows import CLIENTS, FULL, MIB, OPS, QUICK, WATCHED, Effort, Measurement, Row, rows, rows_of_clients
 
 HERE = Path(__file__).parent
@@ -272,9 +272,9 @@ def main() -> None:
             for job in jobs.values():
                 if isinstance(job, Job):
                     job.close()
-    title = f"{CLIENTS if args.clients else 'Benchmarks'} under {args.name.partition('-')[0]}" + (
-        " (quick: noise, not results)" if args.quick else ""
-    )
+    mpi = args.name.partition("-")[0]
+    noise = " (quick: noise, not results)" if args.quick else ""
+    title = f"{CLIENTS if args.clients else 'Benchmarks'} under {NAMES.get(mpi, mpi)}{noise}"
     text = document(title, facts, wanted, figures, remarks)
     files = [args.out / f"{args.name}.md", args.out / f"{args.name}.json"]
     files[0].write_text(text)

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from marks import fill
-from report import Figures, number, result_of, table
+from report import NAMES, Figures, number, result_of, table
 from rows import CLIENTS, FULL, Measurement, Row, rows, rows_of_clients
 
 ROOT = Path(__file__).parents[1]
-NAMES = {"mpich": "MPICH", "openmpi": "Open MPI"}
 SECTIONS = (CLIENTS, "Calls from Python", "The carry of a loop", "Shallow-water model", "Other")
 BEGIN = "<!-- bench/summary.py writes this -->\n"
 

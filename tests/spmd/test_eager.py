@@ -192,7 +192,7 @@ def test_operands_that_were_deleted(rank):
 def test_programs_of_calls_that_were_made_last_are_kept(monkeypatch, slow):
     """The program that was used longest ago makes room for a new one."""
     monkeypatch.setattr(eager, "_programs", {})
-    monkeypatch.setattr(eager, "_LIMIT", 3)
+    monkeypatch.setattr(eager, "CACHED_CALLS", 3)
     x = jnp.arange(11.0)
     comms = [MPI.COMM_SELF.Dup() for _ in range(5)]
     mpixla.bcast(x, 0, comm=comms[0])

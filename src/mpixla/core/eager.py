@@ -46,12 +46,11 @@ from ..mpi.comm import (
 from ..mpi.mpi import MPI
 from . import nan
 from .seal import computes_results, sealed_p
-from .values import as_operand, full_params
+from .values import CACHED_CALLS, as_operand, full_params
 
 F = TypeVar("F", bound=Callable[..., Any])
 _Key = tuple[Any, ...]
 
-_LIMIT = 1024  # programs, and operands of ranks and tags: a program has some 1.5 MB
 _clock = itertools.count()
 
 
@@ -156,7 +155,7 @@ def _bind_sealed(function: Callable[..., Any], operands: Sequence[Any]) -> Any:
 _copy = jax.jit(lambda numbers: numbers)  # six times as fast as jax.device_put
 
 
-@functools.lru_cache(_LIMIT)
+@functools.lru_cache(CACHED_CALLS)
 def _copy_to_device(most: Sequence[int], *numbers: int) -> jax.Array | None:
     """Return the numbers as one int32 array, kept for later calls; None if one is above its bound in ``most``."""
     if any(map(operator.gt, numbers, most)):
@@ -194,7 +193,7 @@ def _find_program(key: _Key) -> _Program | None:
 
 def _add_program(key: _Key, program: _Program) -> _Program:
     """Add a program unless the key has one, drop the least recently used beyond a limit; return the key's program."""
-    while key not in _programs and len(_programs) >= _LIMIT:
+    while key not in _programs and len(_programs) >= CACHED_CALLS:
         oldest, _ = min(_copy_programs().items(), key=lambda item: item[1].last_use)
         _programs.pop(oldest, None)
     return _programs.setdefault(key, program)

@@ -20,6 +20,7 @@ from ..jaxprs.spmd import with_shape
 from ..mpi.comm import NO_STATUS, STATUS_BYTES, STATUS_NUMBERS, STATUS_RESULT, Status
 
 OPERAND: Final = "operand"
+CACHED_CALLS: Final = 1024  # entries of each cache of eager calls; the program of one has some 1.5 MB
 
 
 def is_operand(param: Any) -> bool:
@@ -101,7 +102,7 @@ def as_operand(params: dict[str, Any]) -> tuple[dict[str, Any], tuple[int, ...]]
     return {**params, **dict.fromkeys(numbers, OPERAND)} if numbers else params, tuple(numbers.values())
 
 
-@functools.lru_cache(1024)
+@functools.lru_cache(CACHED_CALLS)
 def _call_as_operand(call: Any) -> tuple[Any, tuple[int, ...]]:
     """Return what ``as_operand`` does for a started call, the same object for equal calls."""
     numbers = _static_numbers(vars(call))

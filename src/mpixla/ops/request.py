@@ -38,7 +38,7 @@ from ..core.tree import (
     started_in,
     unwrap_keys,
 )
-from ..core.values import divide_length, is_operand, join_numbers, split_numbers, status_types
+from ..core.values import CACHED_CALLS, divide_length, is_operand, join_numbers, split_numbers, status_types
 from ..jaxprs.spmd import Primitive, as_varying, is_in_shard_map, varying_axes, with_shape
 from ..mpi import native
 from ..mpi.comm import NO_STATUS, STATUS_NUMBERS, Comm, Reduction, Shift, Status, comm_of
@@ -578,7 +578,7 @@ def _with_numbers(request: Request[Any], *numbers: int) -> Request[Any]:
     return request.tree_unflatten(_fill_numbers(started, numbers), (*parts[:2], None))
 
 
-@functools.lru_cache(1024)
+@functools.lru_cache(CACHED_CALLS)
 def _fill_numbers(call: _StartedCall, numbers: tuple[int, ...]) -> _StartedCall:
     """Return the call with ``numbers`` for its ranks and tags that are operands; for equal arguments the same call."""
     names = sorted(name for name, x in vars(call).items() if is_operand(x))
