@@ -18,8 +18,9 @@ PATIENCE = 600
 
 
 def facts(said):
-    """Return the output of `python -m mpixla` by the words at the left, and check that it is complete."""
-    return dict(re.split(r"  +", line, maxsplit=1) for line in said.splitlines())
+    """Return the table that `python -m mpixla` prints, by the words at the left; the list of hooks is behind it."""
+    table, _, _ = said.partition("\n\n")
+    return dict(re.split(r"  +", line, maxsplit=1) for line in table.splitlines())
 
 
 def alone(*arguments, cwd=None, timeout=200, **environment):

@@ -26,6 +26,7 @@ from ..base.state import state
 from ..base.tracebacks import PACKAGE, explain_error
 from ..base.words import refuse_without_hook
 from ..checks import sites
+from ..jaxprs.rewrite import trace_low
 from ..jaxprs.spmd import Primitive
 from ..mpi.comm import (
     HASHABLE,
@@ -136,7 +137,7 @@ def _bind_sealed(function: Callable[..., Any], operands: Sequence[Any]) -> Any:
     A _PartialResult if one of the results is an operand itself, which the caller puts into its place, or if no result
     is computed, so that the caller must wait for the call. A _RefusedCall if the trace has returned one.
     """
-    jaxpr, result = jax.make_jaxpr(function, return_shape=True)(*operands)
+    jaxpr, result = trace_low(function, *operands, return_shape=True)
     if isinstance(result, _RefusedCall):
         return result
     leaves, structure = jax.tree.leaves(operands), jax.tree.structure(result)

@@ -13,10 +13,8 @@ too. The primitives themselves stay as they are.
 import functools
 from typing import Any
 
-import jax
-
 from .effect import ordered
-from .rewrite import JaxprRewriter, replace_by_call
+from .rewrite import JaxprRewriter, replace_by_call, trace_low
 
 _OURS = __name__.partition(".")[0]
 # JAX's primitives that do not show the effects inside.
@@ -36,12 +34,7 @@ def _trace_impl(eqn: Any) -> Any:
     """Return the jaxpr of an equation's primitive, traced from its ``impl``."""
     impl = functools.partial(eqn.primitive.impl, **eqn.params)
     with eqn.ctx.manager:  # settings, as in JAX's own lowering
-        traced = jax.make_jaxpr(impl)(*(atom.aval for atom in eqn.invars))
-    if getattr(traced, "is_high", False):  # as JAX has lowered the rest of the program by now
-        from jax.interpreters.partial_eval import lower_jaxpr2  # type: ignore[attr-defined]
-
-        traced = lower_jaxpr2(traced)
-    return traced
+        return trace_low(impl, *(atom.aval for atom in eqn.invars))
 
 
 def show_effects(jaxpr: Any) -> Any:
