@@ -636,6 +636,15 @@ static int frame_passes_result_memory(const ffi_call_frame *call) {
            ((const ffi_buffer *)call->args.buffers[i])->data == ((const ffi_buffer *)call->rets.buffers[j])->data;
 }
 
+/* Checks that the result fits into the operand `memory` that has its address; without such an operand it is empty.
+ * Returns 0 or REFUSED. */
+static int frame_result_memory_check(const frame *f, const frame_buffer *memory) {
+    const int64_t has = frame_buffer_bytes(memory), needs = frame_buffer_bytes(&f->recv);
+    if (!memory->dtype || has >= needs) return 0;
+    return error_set("the operand of %s is the memory of its result, but has %lld bytes of %lld", f->facts.row->mpi_name,
+                     (long long)has, (long long)needs);
+}
+
 /* Returns whether the message is sent from the array in which another is received: then that is the only operand. */
 static int frame_sends_from_target(const frame *f, const ffi_buffers *operands) {
     const int has_both = frame_has(f, ATTRIBUTE_SENDSIZE) && frame_has(f, ATTRIBUTE_RECVSIZE);
@@ -745,7 +754,7 @@ static int frame_read_all(frame *f, const frame_shape *shape, const ffi_call_fra
     if (frame_buffers_read(f, &operands, "operand", in, taken) ||
         frame_buffers_read(f, &call->rets, "result", out, given) ||
         (gives_status && frame_status_result_set(f, mpi, &status)) || (gives_numbers && frame_numbers_check(f)) ||
-        frame_passed_set(f, &passed))
+        frame_passed_set(f, &passed) || frame_result_memory_check(f, &memory))
         return REFUSED;
     if (sends_from_target) f->send = f->template_;
     if ((shape->optional && frame_windows_read(f)) || (shape->request == MPIXLA_STARTS && frame_started_read(f)) ||

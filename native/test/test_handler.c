@@ -281,6 +281,9 @@ static void works_in_place(void) {
     CHECK_STR(call_run(&c), "");
     CHECK(fake->recv == c.recv);
     call_make(&c, "bcast", FIXTURE_RANK2, 0);
+    call_insert(&c, CALL_OPERANDS, 0, FFI_F32, CALL_COUNT - 1, c.recv);
+    CHECK_IN(call_run(&c), "the operand of MPI_Bcast is the memory of its result, but has 8 bytes of 12");
+    call_make(&c, "bcast", FIXTURE_RANK2, 0);
     call_insert(&c, CALL_OPERANDS, 0, FFI_F32, CALL_COUNT, c.send);
     CHECK_IN(call_run(&c), "MPI_Bcast was called with 1 operands on this rank, but takes 0");
 }
