@@ -641,8 +641,8 @@ static int frame_passes_result_memory(const ffi_call_frame *call) {
 static int frame_result_memory_check(const frame *f, const frame_buffer *memory) {
     const int64_t has = frame_buffer_bytes(memory), needs = frame_buffer_bytes(&f->recv);
     if (!memory->dtype || has >= needs) return 0;
-    return error_set("the operand of %s is the memory of its result, but has %lld bytes of %lld", f->facts.row->mpi_name,
-                     (long long)has, (long long)needs);
+    return error_set("the operand of %s is the memory of its result, but has %lld bytes of %lld",
+                     f->facts.row->mpi_name, (long long)has, (long long)needs);
 }
 
 /* Returns whether the message is sent from the array in which another is received: then that is the only operand. */

@@ -771,12 +771,23 @@ static void numbers_write(const fuzz_frame *f, const fuzz_world *w, const fuzz_b
     }
 }
 
-/* No request has memory for more rows than there is memory for: without that its call ends the job. */
+/* Returns how many rows as long as an operand's have FUZZ_LARGE bytes; 0 if one has more. */
+static int64_t rows_most(const fuzz_buffer *operand) {
+    int64_t bytes = fuzz_itemsize(operand->dtype) > 0 ? fuzz_itemsize(operand->dtype) : 1;
+    for (int i = 1; i < operand->rank && !operand->no_dims; i++)
+        if (operand->dims[i] > 0 && __builtin_mul_overflow(bytes, operand->dims[i], &bytes)) return 0;
+    return FUZZ_LARGE / bytes;
+}
+
+/* Makes a request receive no more rows than there is memory for: without memory its call ends the job. */
 static void received_rows_limit(fuzz_frame *f) {
-    enum { MOST_ROWS = 1 << 10 };
     fuzz_attribute *a = attribute_find(f, "recvcounts");
-    for (int i = 0; f->row->shape.request == MPIXLA_STARTS && a && i < a->size; i++)
-        if (a->elements[i] > MOST_ROWS) a->elements[i] = MOST_ROWS;
+    if (!a || f->row->shape.request != MPIXLA_STARTS) return;
+    for (int k = 0; k < f->sides[FUZZ_OPERANDS].count && a->size > 0; k++) {
+        const int64_t most = rows_most(&f->sides[FUZZ_OPERANDS].given[k]) / a->size; /* from each rank */
+        for (int i = 0; i < a->size; i++)
+            if (a->elements[i] > most) a->elements[i] = most;
+    }
 }
 
 static void finish(fuzz_frame *f, const fuzz_world *w) {
