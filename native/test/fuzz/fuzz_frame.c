@@ -688,6 +688,13 @@ static void change_id(fuzz_frame *f, fuzz_bytes *b) {
         if (fuzz_rarely(b, 2)) f->id[i] = odd[fuzz_below(b, sizeof odd / sizeof odd[0])];
 }
 
+/* Gives the call another operation. Of operations without IN_PLACE XLA never puts a result into an operand's memory. */
+static void change_row(fuzz_frame *f, fuzz_bytes *b) {
+    f->row = &rows[fuzz_below(b, ROWS)];
+    for (int i = 0; i < f->sides[FUZZ_RESULTS].count && !has(f->row, IN_PLACE); i++)
+        f->sides[FUZZ_RESULTS].given[i].same_as = 0;
+}
+
 static void change(fuzz_frame *f, const fuzz_world *w, fuzz_bytes *b) {
     switch (fuzz_below(b, 9)) {
         case 8:
@@ -702,7 +709,7 @@ static void change(fuzz_frame *f, const fuzz_world *w, fuzz_bytes *b) {
             if (f->row->shape.request == MPIXLA_WAITS)
                 change_id(f, b);
             else
-                f->row = &rows[fuzz_below(b, ROWS)];
+                change_row(f, b);
             return;
         case 2:
         case 3:
