@@ -16,7 +16,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def _why_not():
-    info = shutil.which("ompi_info")
+    mpirun = Path(shutil.which("mpirun") or "mpirun")
+    info = shutil.which("ompi_info", path=str(mpirun.parent))  # another one may be on PATH
     if not info:
         return "this MPI is not Open MPI: it does not go on without a process"
     said = subprocess.run([info], capture_output=True, text=True, check=False).stdout
