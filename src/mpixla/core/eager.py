@@ -26,7 +26,7 @@ from ..base.state import state
 from ..base.tracebacks import PACKAGE, explain_error
 from ..base.words import refuse_without_hook
 from ..checks import sites
-from ..jaxprs.rewrite import trace_low
+from ..jaxprs.rewrite import lower_loops
 from ..jaxprs.spmd import Primitive
 from ..mpi.comm import (
     HASHABLE,
@@ -137,9 +137,10 @@ def _bind_sealed(function: Callable[..., Any], operands: Sequence[Any]) -> Any:
     A _PartialResult if one of the results is an operand itself, which the caller puts into its place, or if no result
     is computed, so that the caller must wait for the call. A _RefusedCall if the trace has returned one.
     """
-    jaxpr, result = trace_low(function, *operands, return_shape=True)
+    jaxpr, result = jax.make_jaxpr(function, return_shape=True)(*operands)
     if isinstance(result, _RefusedCall):
         return result
+    jaxpr = lower_loops(jaxpr)
     leaves, structure = jax.tree.leaves(operands), jax.tree.structure(result)
     *results, done = sealed_p.bind(*leaves, jaxpr=jaxpr, is_eager=True)
     is_awaited = not computes_results(jaxpr)

@@ -13,8 +13,10 @@ too. The primitives themselves stay as they are.
 import functools
 from typing import Any
 
+import jax
+
 from .effect import ordered
-from .rewrite import JaxprRewriter, replace_by_call, trace_low
+from .rewrite import JaxprRewriter, lower_loops, replace_by_call
 
 _OURS = __name__.partition(".")[0]
 # JAX's primitives that do not show the effects inside.
@@ -34,7 +36,7 @@ def _trace_impl(eqn: Any) -> Any:
     """Return the jaxpr of an equation's primitive, traced from its ``impl``."""
     impl = functools.partial(eqn.primitive.impl, **eqn.params)
     with eqn.ctx.manager:  # settings, as in JAX's own lowering
-        return trace_low(impl, *(atom.aval for atom in eqn.invars))
+        return lower_loops(jax.make_jaxpr(impl)(*(atom.aval for atom in eqn.invars)))
 
 
 def show_effects(jaxpr: Any) -> Any:

@@ -36,19 +36,17 @@ def scan_counts(params: dict[str, Any]) -> tuple[int, int]:
     return len(list(constants)), len(list(carried))
 
 
-def trace_low(function: Callable[..., Any], *operands: Any, **options: Any) -> Any:
-    """Trace a function as ``jax.make_jaxpr(function, **options)``; return the jaxpr with loops as JAX lowers them.
+def lower_loops(jaxpr: Any) -> Any:
+    """Return a jaxpr of ``jax.make_jaxpr`` with loops as JAX lowers them; the same object if they are.
 
     The loops that JAX 0.12 traces are lowered only in equations that JAX knows, so not in a parameter of ours, nor in a
     jaxpr that is put into a program which JAX is lowering already.
     """
-    traced = jax.make_jaxpr(function, **options)(*operands)
-    jaxpr, *shape = traced if options.get("return_shape") else (traced,)
-    if getattr(jaxpr, "is_high", False):
-        from jax.interpreters.partial_eval import lower_jaxpr2  # type: ignore[attr-defined]
+    if not getattr(jaxpr, "is_high", False):
+        return jaxpr
+    from jax.interpreters.partial_eval import lower_jaxpr2  # type: ignore[attr-defined]
 
-        jaxpr = lower_jaxpr2(jaxpr)
-    return (jaxpr, *shape) if shape else jaxpr
+    return lower_jaxpr2(jaxpr)
 
 
 def replace_parts(jaxpr: Any, **parts: Any) -> Any:

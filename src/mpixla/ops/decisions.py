@@ -16,7 +16,7 @@ from jax.lax import while_p
 from ..base.required import user_context
 from ..core.values import full_params
 from ..jaxprs.effect import ordered
-from ..jaxprs.rewrite import JaxprRewriter, is_literal, jaxprs_in, replace_by_call, trace_low
+from ..jaxprs.rewrite import JaxprRewriter, is_literal, jaxprs_in, lower_loops, replace_by_call
 from ..mpi.comm import Comm
 from ..partial_eval.while_loops import make_loop_decided_before
 from .replicated import CHECKED, REPORTED, compare_arrays
@@ -66,8 +66,8 @@ def _add_check(eqn: Any, comms: tuple[Comm, ...]) -> Any:
     with user_context(eqn.source_info.traceback, name_stack=eqn.source_info.name_stack), eqn.ctx.manager:
         if cond.out_avals[0].shape:  # a batch of loops (partial_eval/while_loops.py)
             loop = make_loop_decided_before(eqn.params, checked_condition)
-            return replace_by_call(eqn, trace_low(loop, *(atom.aval for atom in eqn.invars)))
-        checked = trace_low(checked_condition, *cond.in_avals)
+            return replace_by_call(eqn, lower_loops(jax.make_jaxpr(loop)(*(atom.aval for atom in eqn.invars))))
+        checked = lower_loops(jax.make_jaxpr(checked_condition)(*cond.in_avals))
     return eqn.replace(params={**eqn.params, "cond_jaxpr": checked}, effects={*eqn.effects, ordered})
 
 
